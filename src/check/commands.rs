@@ -1,5 +1,7 @@
 //! The faults of the operator's commands that are known without running them.
 
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -12,6 +14,9 @@ use crate::core::sanitize;
 /// The characters that mean themselves to the shell, beside letters and digits. A word with another
 /// one may be an assignment, a brace or an expansion.
 const PLAIN: &str = "/._-+";
+
+/// Most bytes of the first line of a script: the kernel reads no more.
+const LINE_BYTES_MAX: u64 = 256;
 
 /// The commands without which the service is not kept as it was asked for.
 pub(super) const OF_SERVICE: [Name; 4] =
@@ -45,8 +50,22 @@ fn fault(text: &str) -> Option<String> {
         true => Path::new(word).is_file() && access(word, Access::EXEC_OK).is_ok(),
         false => shell_error(&["-c", "command -v -- \"$1\" >/dev/null", "sh", word]).is_none(),
     };
+    if can_run && let Some(missing) = interpreter(word).filter(|it| !Path::new(it).exists()) {
+        let why = "which does not exist";
+        return Some(format!("the first line of {word} names {missing:?}, {why}"));
+    }
     let hint = if Path::new(word).is_file() { "; chmod 755 it" } else { "" };
     (!can_run).then(|| format!("there is no program {word} that this user can run{hint}"))
+}
+
+/// Returns the program that the first line of a script names, whose path is written. Where lines
+/// end in CR LF, the CR is a part of its name.
+fn interpreter(script: &str) -> Option<String> {
+    let script = Some(script).filter(|word| word.contains('/'))?;
+    let mut line = String::new();
+    BufReader::new(File::open(script).ok()?).take(LINE_BYTES_MAX).read_line(&mut line).ok()?;
+    let words = line.strip_prefix("#!")?.trim_matches([' ', '\t', '\n']);
+    words.split([' ', '\t']).next().filter(|word| !word.is_empty()).map(str::to_owned)
 }
 
 /// Returns the first word of a command if it is in quotes and has blanks in it, and the shell
@@ -79,6 +98,8 @@ fn shell_error(words: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_file_that_cannot_be_executed_is_told() {
@@ -104,5 +125,26 @@ mod tests {
         ] {
             assert_eq!(fault(command).as_deref(), says, "{command}");
         }
+    }
+
+    /// `putex check` passed a stop that did not run.
+    #[test]
+    fn a_script_whose_interpreter_does_not_exist_is_told() {
+        let path = std::env::temp_dir().join(format!("putex-check-{}", std::process::id()));
+        for (text, missing) in [
+            ("#!/bin/sh\ntrue\n", None),
+            ("#! /bin/sh -e\n", None),
+            ("#!/bin/sh\r\ntrue\r\n", Some(r"/bin/sh\r")),
+            ("#!/no/such -x\n", Some("/no/such")),
+            ("true\n", None),
+        ] {
+            fs::write(&path, text).expect("it is new");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("it is ours");
+            let says = missing.map(|it| {
+                format!("the first line of {} names \"{it}\", which does not exist", path.display())
+            });
+            assert_eq!(fault(&path.display().to_string()), says, "{text:?}");
+        }
+        fs::remove_file(&path).expect("it is there");
     }
 }
