@@ -15,25 +15,24 @@ pub(super) fn table(status: &Status, names: &[String]) -> String {
         let hint = "name the KEY of agents that have not had a lock yet";
         return format!("bucket {}: no locks and no leases; {hint}\n", status.bucket);
     }
-    let mut lines = Vec::new();
+    // In front of each name, the bucket looked as a part of it: a user who wrote both to putex lock
+    // had a lock of his own.
+    let mut lines = vec![format!("bucket {}", status.bucket)];
     for key in &status.keys {
-        if !lines.is_empty() {
-            lines.push(String::new());
-        }
-        lines.push(headline(&status.bucket, key));
+        lines.extend([String::new(), headline(key)]);
         lines.extend(columns(&rows(key)));
         lines.extend(key.paused.as_ref().map(paused));
         lines.extend(warnings(key));
     }
     for name in names.iter().filter(|name| status.keys.iter().all(|key| key.key != **name)) {
-        lines.push(format!("{}/{name}  no lock, no lease and no agent", status.bucket));
+        lines.push(format!("{name}  no lock, no lease and no agent"));
     }
     lines.extend(status.not_asked.as_deref().map(super::not_asked));
     lines.into_iter().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 /// Returns the line about a name.
-fn headline(bucket: &str, status: &KeyStatus) -> String {
+fn headline(status: &KeyStatus) -> String {
     let KeyStatus { key, kind, state, holders, waiters, agents, .. } = status;
     let standing: Vec<_> = status.standing_holders().collect();
     let held = match (state, &standing[..]) {
@@ -74,7 +73,7 @@ fn headline(bucket: &str, status: &KeyStatus) -> String {
         1 => ", 1 agent answers".to_owned(),
         count => format!(", {count} agents answer"),
     };
-    format!("{bucket}/{key}  {kind}: {held}{answer}{waiting}{moves}{timing}")
+    format!("{key}  {kind}: {held}{answer}{waiting}{moves}{timing}")
 }
 
 /// Returns the lines about what is wrong with a name.

@@ -162,7 +162,7 @@ fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
     let run = site.run(&["status", "--print", "holder", "wbe"]);
     assert_eq!((run.status, &*run.shown), (Some(1), ""));
     let run = site.run(&["status", "wbe"]);
-    let nothing = "putex/wbe  no lock, no lease and no agent\n";
+    let nothing = "bucket putex\nwbe  no lock, no lease and no agent\n";
     assert_eq!((run.status, &*run.shown), (Some(1), nothing));
     assert_eq!(site.run(&["status", "web"]).status, Some(0));
     assert_eq!(site.run(&["status", "--print", "holder", "web"]).shown, "h1\n");
@@ -177,7 +177,7 @@ fn an_agent_is_shown_until_another_has_its_lock_and_free_when_it_has_ended() {
     second.wait_end();
     assert_eq!(site.answer(&["free", "web"]), Some(0));
     let run = site.run(&["status", "web"]);
-    assert_eq!(run.shown, "putex/web  agent: free, no agent answers\n");
+    assert_eq!(run.shown, "bucket putex\n\nweb  agent: free, no agent answers\n");
 }
 
 #[test]
