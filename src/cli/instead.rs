@@ -33,9 +33,10 @@ const OF_SYSTEMD: [&str; 6] = ["disable", "enable", "reload", "restart", "start"
 
 /// Options that are written instead of options of like programs and of other commands, by each
 /// command that takes them, and those options.
-const OPTIONS: [(&str, &str); 12] = [
+const OPTIONS: [(&str, &str); 13] = [
     ("--as WHO", "--holder --token"),
     ("--config FILE", "--file -c"),
+    ("--force --holder WHO", "-f"),
     ("--for TIME", "--duration --hold --lease --ttl --until -t"),
     ("--hold TIME to hold the lock for so long, or -w SECONDS to wait for it", "--for"),
     ("--json", "--format --output -o"),

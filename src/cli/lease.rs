@@ -33,6 +33,10 @@ const ALL: &str = "write putex lease claim, extend, check or expire NAME, or put
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let (action, name) = match &line.words[..] {
         [] => return Err(usage(ALL.to_owned())),
+        [back, ..] if ["release", "revoke"].contains(&&**back) => {
+            let why = "a lease is not given back, it runs out; for a lock that is, see putex grab";
+            return Err(usage(format!("lease {back}: {why}")));
+        }
         [wrong, ..] if !ACTIONS.contains(&&**wrong) => {
             return Err(usage(format!("lease {wrong}: no such command; {ALL}")));
         }

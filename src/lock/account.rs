@@ -245,7 +245,9 @@ fn hint(program: &OsStr, error: &io::Error) -> String {
     }
     match (word.contains('/'), Path::new(program).exists()) {
         (true, true) => {
-            "; the file is there: the program in its first line, behind #!, is not".to_owned()
+            let why =
+                "the program in its first line, behind #!, is not, or that line ends in CR LF";
+            format!("; the file is there: {why}")
         }
         (false, true) => format!("; a file of this directory is written ./{word}"),
         (_, false) => String::new(),

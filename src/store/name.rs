@@ -62,7 +62,11 @@ const TOKEN_BYTES_MAX: usize = 255;
 ///
 /// The rule that the name breaks, with the name.
 pub fn valid_bucket(name: &str) -> Result<(), String> {
-    check("bucket", name, "_-", "a bucket name; write a-z A-Z 0-9 _ - only")
+    match name.strip_prefix("KV_") {
+        // The commands of a refusal and of NATS name it so.
+        Some(bucket) => Err(format!("{name} is the stream; write its bucket, {bucket}")),
+        None => check("bucket", name, "_-", "a bucket name; write a-z A-Z 0-9 _ - only"),
+    }
 }
 
 /// Checks the name of a key: `[-/_=.a-zA-Z0-9]+`, no dot at either end, no two

@@ -187,8 +187,9 @@ impl NatsStore {
             | code::INVALID_CONFIG
             | code::INVALID_JSON => Kind::Unsafe.error(text),
             code::MAX_BYTES_REQUIRED => Kind::Unsafe.error(format!(
-                "{text}; make the bucket with a limit: nats kv add {} --max-bucket-size 64MiB",
-                self.settings.bucket
+                "{text}; make the bucket with a limit: nats kv add {bucket} --max-bucket-size \
+                 64MiB, and nats stream edit KV_{bucket} --allow-msg-ttl",
+                bucket = self.settings.bucket
             )),
             _ => Kind::Unreachable.error(text),
         }

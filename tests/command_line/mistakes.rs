@@ -136,7 +136,7 @@ fn a_program_of_a_lock_that_is_not_found_is_told_with_what_is_meant() {
     let script = sandbox.file("script", "#!/no/such/shell\n", 0o700).display().to_string();
     for (word, says) in [
         ("echo hi", "; a line for the shell is written behind -c: -c 'echo hi'\n"),
-        (&*script, "; the file is there: the program in its first line, behind #!, is not\n"),
+        (&*script, "in its first line, behind #!, is not, or that line ends in CR LF\n"),
         ("no-such", "(os error 2)\n"),
     ] {
         let run = Run::of(&["lock", "--dir", &dir, "db", word], &[]);
