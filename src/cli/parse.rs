@@ -9,7 +9,7 @@ use super::instead::{instead_of, no_command, no_option};
 use super::line::{Line, add_origins};
 use super::resolve::{self, Resolved};
 use super::settings::{Faults, Precedence, Setting, Settings};
-use super::table::{Flag, Name, Subcommand};
+use super::table::{FLAGS, Flag, Name, Subcommand};
 use super::{
     CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, status,
     switchover, timing, unexpected, usage, utf8,
@@ -43,7 +43,7 @@ pub fn parse(
     while let Some(arg) = parser.next()? {
         let written = match arg {
             Arg::Long(long) => format!("--{long}"),
-            Arg::Short(short) => format!("-{short}"),
+            Arg::Short(short) => short_option(short, &parser, subcommand)?,
             // All words that follow the name are the command's.
             Arg::Value(name) if subcommand == Some(Subcommand::Lock) => {
                 positionals.push(utf8("NAME", name)?);
@@ -87,10 +87,27 @@ pub fn parse(
         settings.set(flag.name, typed(text, "option", written));
     }
     let of = subcommand.unwrap_or(without_command);
-    if is_of_agent(of) && !is_arguments(of, &positionals, &settings) {
-        return Err(no_argument(of, &positionals, &settings, unknown.is_some()));
-    }
+    refuse_words(subcommand, of, &positionals, &settings, unknown)?;
     invocation(Line { of, settings, words: positionals, rest, environment })
+}
+
+/// Returns an option of one letter as it is written. A long option behind a single dash is refused:
+/// its letters are hardly meant as options, and one of them may be that of help.
+fn short_option(
+    first: char,
+    parser: &Parser,
+    subcommand: Option<Subcommand>,
+) -> Result<String, Refusal> {
+    let rest = parser.clone().optional_value().unwrap_or_default();
+    let word = format!("{first}{}", rest.to_string_lossy());
+    let long = word.split('=').next().map(|word| format!("--{word}")).unwrap_or_default();
+    if FLAGS.iter().any(|flag| flag.is_written(&long)) {
+        return Err(usage(format!("-{word}: no such option; write {long}")));
+    }
+    match ['h', 'V'].contains(&first) && word.len() > 1 {
+        true => Err(no_option(&format!("-{word}"), subcommand)),
+        false => Ok(format!("-{first}")),
+    }
 }
 
 /// Reads the value of a flag. A word of its own that is an option was hardly meant to be the value.
@@ -110,6 +127,41 @@ fn value(
         Some(_) => Err(usage(format!("{written}: {text} is an option and not its value; {write}"))),
         None => Ok(text),
     }
+}
+
+/// Refuses a line whose words are hardly meant as what they would be. `unknown`: its first word, if
+/// that is no command.
+fn refuse_words(
+    subcommand: Option<Subcommand>,
+    of: Subcommand,
+    words: &[String],
+    settings: &Settings,
+    unknown: Option<String>,
+) -> Result<(), Refusal> {
+    if subcommand.is_none() && of == Subcommand::Agent && !is_of_service(settings) {
+        return Err(unknown.map_or_else(no_agent, |word| no_command(&word)));
+    }
+    if is_of_agent(of) {
+        return match is_arguments(of, words, settings) {
+            true => Ok(()),
+            false => Err(no_argument(of, words, settings, unknown.is_some())),
+        };
+    }
+    match words.first().filter(|word| word.contains("://")) {
+        Some(url) => Err(usage(format!("{url}: write --nats {url}"))),
+        None => Ok(()),
+    }
+}
+
+/// Returns whether a line without a command is meant as an agent. Where a file has all settings of
+/// one, a line without the word `lock` would be an agent too, and have the service stopped.
+fn is_of_service(settings: &Settings) -> bool {
+    [Name::Key, Name::Start, Name::Stop].into_iter().any(|name| settings.get(name).is_some())
+}
+
+/// Returns the refusal of a line without a command that is not of a service.
+fn no_agent() -> Refusal {
+    usage("a command is missing; write putex agent and options, or see putex help".to_owned())
 }
 
 /// Returns whether words are the arguments of an agent with these options.
@@ -133,7 +185,8 @@ fn no_argument(of: Subcommand, words: &[String], settings: &Settings, is_first: 
         [word] if is_file(word) => &format!("write --config {word}"),
         [word] if is_key(word) => &format!("write --key {word}"),
         [word, ..] if settings.get(Name::Start).is_some() && !word.contains("://") => {
-            "quote a command of several words, as in --start 'systemctl start db'"
+            "quote a command of several words, as in --start 'systemctl start db'; of SERVER \
+             BUCKET KEY TOKEN write all four, without --nats and --key"
         }
         _ => "write options alone, as in --key KEY, or SERVER BUCKET KEY TOKEN and options",
     };

@@ -354,7 +354,7 @@ fn an_agent_runs_what_the_file_says_to_the_letter() {
     );
     let path = folder.put("db.conf", &text, 0o600);
     let sandbox = Sandbox::new("runs");
-    let mut agent = Agent::start(&mut command(&sandbox, &["--config", &path], &[]));
+    let mut agent = Agent::start(&mut command(&sandbox, &["agent", "--config", &path], &[]));
     let whole = |text: &String| text.ends_with('\n');
     let up = folder.join("up");
     let written = until("up", || fs::read_to_string(&up).ok().filter(whole));
