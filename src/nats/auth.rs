@@ -157,8 +157,8 @@ impl Credentials {
         }
         let user = self.key.as_ref().map_or("", |key| &key.public);
         match self.fields.first() {
-            None => " (nothing was given to log in with; write --user and --password-file, or \
-                     --creds)"
+            None => " (nothing was given to log in with; write --user and --password-file, \
+                     --creds, --nkey or --auth-token-file)"
                 .to_owned(),
             Some(("auth_token", _)) => {
                 " (a token was given; a user of a URL is written user:password@)".to_owned()
