@@ -12,7 +12,7 @@ use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
 use crate::store::lifetime::read_with_age;
 use crate::store::{Bucket, Content, Entry, Expected, StoreError, StoreResult, open_existing};
-use crate::sys::{self, Alarm};
+use crate::sys;
 
 /// Why nothing is done with a key.
 pub(crate) const UNKNOWN_KEY: &str = "no agent has ever held this key, and none answers: are key \
@@ -94,15 +94,14 @@ impl Operation<'_> {
     ///
     /// # Errors
     ///
-    /// Those of `judge`, or when the system lacks what is needed.
+    /// Those of `judge`.
     pub(crate) fn read_until<Known>(
         &mut self,
         wait: Duration,
         is_enough: impl Fn(Option<&KeyStatus>) -> bool,
         mut judge: impl FnMut(&Self, Heard) -> Result<Option<Known>, Refusal>,
     ) -> Result<Known, Refusal> {
-        let no_wait = Refusal::system("cannot wait: ");
-        let (alarm, began) = (Alarm::new().map_err(&no_wait)?, sys::now());
+        let began = sys::now();
         loop {
             let read_at = sys::now();
             let status = self.read(&is_enough);
@@ -110,7 +109,7 @@ impl Operation<'_> {
             if let Some(known) = judge(self, Heard { status, read_at, is_last })? {
                 return Ok(known);
             }
-            alarm.wait([], Some(sys::now().after(READ_EVERY))).map_err(&no_wait)?;
+            sys::pause(READ_EVERY);
         }
     }
 }
@@ -152,7 +151,7 @@ pub(crate) fn write<Why>(
             // The last read may have closed the store.
             Err(error) if error.kind == StoreErrorKind::Unreachable => {
                 last = error;
-                open_again(bucket, until)?;
+                open_again(bucket, until);
                 continue;
             }
             Err(error) => {
@@ -190,7 +189,7 @@ pub(crate) fn write<Why>(
             Outcome::Refused(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
             Outcome::Repeat(why) => {
                 last = failure(&why);
-                open_again(bucket, until)?;
+                open_again(bucket, until);
             }
         }
     }
@@ -219,13 +218,10 @@ fn failure(text: &str) -> StoreError {
 }
 
 /// Opens the bucket again after a pause: a server that is out of reach refuses at once.
-fn open_again(bucket: &mut dyn Bucket, by: Instant) -> Result<(), Refusal> {
-    let no_wait = Refusal::system("cannot wait: ");
-    let alarm = Alarm::new().map_err(&no_wait)?;
-    alarm.wait([], Some(sys::now().after(READ_EVERY))).map_err(&no_wait)?;
+fn open_again(bucket: &mut dyn Bucket, by: Instant) {
+    sys::pause(READ_EVERY);
     // The next read says why it is not open.
     let _ = open_existing(bucket, by);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -126,7 +126,6 @@ fn try_within(
     within: Duration,
     every: Duration,
 ) -> io::Result<bool> {
-    let alarm = Alarm::new()?;
     let until = now().after(within);
     loop {
         match lock() {
@@ -135,7 +134,7 @@ fn try_within(
             Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        alarm.wait([], Some(now().after(every).min(until)))?;
+        pause(every.min(until.since(now())));
     }
 }
 
@@ -173,8 +172,25 @@ pub fn is_ready(fd: impl AsFd) -> bool {
 
 /// Returns whether a descriptor is ready for this now: `OUT` if something can be written.
 pub fn is_ready_for(fd: impl AsFd, flags: PollFlags) -> bool {
+    is_ready_within(fd, flags, Duration::ZERO)
+}
+
+/// Waits until something can be read, for so long at the most; returns whether it can. The time
+/// stands still while the host is suspended: no deadline is waited for in this way.
+pub fn is_ready_soon(fd: impl AsFd, within: Duration) -> bool {
+    is_ready_within(fd, PollFlags::IN, within)
+}
+
+fn is_ready_within(fd: impl AsFd, flags: PollFlags, within: Duration) -> bool {
     let mut fds = [PollFd::new(&fd, flags)];
-    poll_for(&mut fds, Some(&ZERO)).is_ok() && !fds[0].revents().is_empty()
+    let within = Timespec::try_from(within).unwrap_or(LATEST);
+    poll_for(&mut fds, Some(&within)).is_ok() && !fds[0].revents().is_empty()
+}
+
+/// Pauses this thread, which has no deadline: the time stands still while the host is suspended.
+pub fn pause(time: Duration) {
+    let time = Timespec::try_from(time).unwrap_or(LATEST);
+    let _ = rustix::io::retry_on_intr(|| rustix::event::poll(&mut [], Some(&time)));
 }
 
 /// Waits until one of `fds` is ready, for ever if none is. A thread that has a deadline waits with
@@ -188,17 +204,19 @@ pub fn poll(fds: &mut [PollFd<'_>]) -> io::Result<()> {
 }
 
 /// Polls with a timeout, which stands still while the host is suspended: so it is none, zero, or
-/// a pause. A refusal takes [`PAUSE`]: a loop that waits would take the processor.
+/// short. After a refusal there is a pause: a loop that waits would take the processor.
 fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> io::Result<()> {
     let polled = rustix::io::retry_on_intr(|| rustix::event::poll(fds, timeout));
     if polled.is_err() {
-        let _ = rustix::event::poll(&mut [], Some(&PAUSE));
+        pause(AFTER_REFUSAL);
     }
     polled.map(drop).map_err(io::Error::from)
 }
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// The pause after the kernel has refused to wait.
+const AFTER_REFUSAL: Duration = Duration::from_millis(1);
 
 /// The last second of a timer.
 const LATEST: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };

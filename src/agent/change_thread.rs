@@ -11,7 +11,7 @@ use super::inbox::{Inbox, NewestSender, newest_inbox};
 use crate::command::{Change, Commands, OutputPipe, Process, not_run};
 use crate::core::{Command, Instant, Outcome};
 use crate::log::{command_output, panic_if_asked};
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::sys::{self, Waker};
 
 /// Changes that may wait.
 const CHANGES_MAX: usize = 16;
@@ -29,7 +29,6 @@ const KILLED_WITHIN: Duration = Duration::from_millis(100);
 pub(super) struct ChangeHandle {
     changes: NewestSender<Change>,
     shared: Arc<Shared>,
-    alarm: Alarm,
 }
 
 /// State shared by both ends of the thread.
@@ -62,7 +61,7 @@ impl ChangeHandle {
         let own_shared = Arc::clone(&shared);
         let mut thread = ChangeThread { commands, output, changes, shared, within };
         sys::start_thread("putex-change", move || thread.work())?;
-        Ok(ChangeHandle { changes: own, shared: own_shared, alarm: Alarm::new()? })
+        Ok(ChangeHandle { changes: own, shared: own_shared })
     }
 
     /// Queues a change, without waiting.
@@ -77,9 +76,7 @@ impl ChangeHandle {
     pub(super) fn end(&self) {
         self.shared.ends.store(true, Ordering::Relaxed);
         self.changes.wake();
-        let until = sys::now().after(2 * LAST_RUN_WITHIN + KILLED_WITHIN);
-        // A wait that fails is a short wait.
-        let _ = self.alarm.wait([(self.shared.done.as_fd(), PollFlags::IN)], Some(until));
+        sys::is_ready_soon(&self.shared.done, 2 * LAST_RUN_WITHIN + KILLED_WITHIN);
     }
 }
 
@@ -184,7 +181,6 @@ mod tests {
 
     /// Waits until the file has this text, which is returned.
     fn wait_for(file: &PathBuf, until: impl Fn(&str) -> bool) -> String {
-        let alarm = Alarm::new().expect("a descriptor");
         let give_up = sys::now().after(PATIENCE);
         loop {
             let text = fs::read_to_string(file).expect("it is there");
@@ -192,8 +188,7 @@ mod tests {
                 return text;
             }
             assert!(sys::now() < give_up, "{text:?}");
-            let soon = sys::now().after(Duration::from_millis(2));
-            alarm.wait([], Some(soon)).expect("it waits");
+            sys::pause(Duration::from_millis(2));
         }
     }
 

@@ -21,7 +21,7 @@ use crate::core::{
 };
 use crate::guard::protocol::{GuardPacket, Settings, VERSION};
 use crate::guard::{HeldDir, next_packet};
-use crate::sys::{self, Alarm, PollFlags};
+use crate::sys;
 
 /// How long a guard may take to end after it has closed its socket, or after its agent has.
 const END_WITHIN: Duration = Duration::from_millis(500);
@@ -155,13 +155,10 @@ impl GuardClient {
 
     /// Waits until the guard, whose service is down, has put the watchdog device away and ended.
     pub(super) fn end(&mut self) {
-        if let Some(link) = self.take_link()
-            && let Ok(alarm) = Alarm::new()
-        {
+        if let Some(link) = self.take_link() {
             drop(link.guard.socket);
-            // A guard that takes longer is left to itself, and a wait that fails is a short wait.
-            let until = Some(sys::now().after(END_WITHIN));
-            let _ = alarm.wait([(link.guard.process.as_fd(), PollFlags::IN)], until);
+            // A guard that takes longer is left to itself.
+            sys::is_ready_soon(&link.guard.process, END_WITHIN);
         }
     }
 

@@ -110,12 +110,8 @@ impl HealthCheck {
     /// Has the check killed if it runs, and waits for its end, but not for long: this process ends.
     pub(super) fn end(&mut self) {
         self.kill();
-        let until = sys::now().after(KILLED_WITHIN);
-        if self.is_running
-            && let Ok(alarm) = Alarm::new()
-        {
-            // A wait that fails is a short wait.
-            let _ = alarm.wait([(self.shared.killed.as_fd(), PollFlags::IN)], Some(until));
+        if self.is_running {
+            sys::is_ready_soon(&self.shared.killed, KILLED_WITHIN);
         }
     }
 

@@ -2,7 +2,6 @@
 //! full, or that hangs. The pump never waits for it: a newer text replaces one that waits.
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,7 +10,7 @@ use super::inbox::{Inbox, NewestSender, newest_inbox};
 use super::metrics_file::MetricsFile;
 use crate::core::{Effect, Event, Instant, Metrics, Pump, Since};
 use crate::log::panic_if_asked;
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::sys::{self, Waker};
 
 /// Shortest time between two files of an agent whose state is unchanged: readers come less often.
 const EVERY_MIN: Duration = Duration::from_secs(10);
@@ -77,10 +76,9 @@ impl MetricsHandle {
 
     /// Has the file removed, and waits for the removal, but not for long.
     pub(super) fn end(&self) {
-        let (Ok(removed), Ok(alarm)) = (Waker::new().map(Arc::new), Alarm::new()) else { return };
+        let Ok(removed) = Waker::new().map(Arc::new) else { return };
         self.orders.send(Order::Remove(Arc::clone(&removed)));
-        let until = sys::now().after(END_WITHIN);
-        let _ = alarm.wait([(removed.as_fd(), PollFlags::IN)], Some(until));
+        sys::is_ready_soon(&*removed, END_WITHIN);
     }
 }
 

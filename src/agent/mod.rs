@@ -61,7 +61,7 @@ use crate::guard::protocol::Settings;
 use crate::guard::{HeldDir, Identity, InstanceDir};
 use crate::log::{Destination, LogQueue, command_output, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
-use crate::sys::{self, Alarm, PollFlags};
+use crate::sys;
 
 /// Events of the store and of on-change that may wait for the pump. A thread that finds the queue
 /// full waits.
@@ -125,7 +125,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     check_required_files()?;
     reap_children_left();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
-    end_on_panic(setup.destination, &setup.guard.commands.key)?;
+    end_on_panic(setup.destination, &setup.guard.commands.key);
     let (events, inbox) = inbox(EVENTS_MAX)?;
     let mut program = Program::find(setup.identity.clone(), setup.identity_now)?;
     let startup_lines = describe_settings(&setup);
@@ -207,7 +207,6 @@ fn wait_for_agent_lock(
     setup: &Setup<'_>,
     program: &mut Program,
 ) -> io::Result<Result<File, Exit>> {
-    let alarm = Alarm::new()?;
     let lock_time = setup.config.timing.lock_time();
     let until = sys::now().after(lock_time);
     // As a rule the previous instance is about to end.
@@ -230,9 +229,7 @@ fn wait_for_agent_lock(
             );
             return Ok(Err(setup.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
         }
-        let until = Some(sys::now().after(AGENT_LOCK_POLL));
-        // A wait that fails is a short wait.
-        let _ = alarm.wait([(setup.signals.as_fd(), PollFlags::IN)], until);
+        sys::is_ready_soon(&setup.signals, AGENT_LOCK_POLL);
         match setup.signals.next() {
             Some(Order::End(_)) => return Ok(Err(Exit::Success)),
             // The new program is executed when this agent has begun.

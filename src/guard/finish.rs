@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::protocol::Settings;
 use crate::core::{Ms, Timing};
 use crate::exit::Exit;
 use crate::log::LogQueue;
-use crate::sys::{self, Alarm, PollFlags};
+use crate::sys;
 
 /// How long the kernel may take to let go of the lock of a process that has ended: a child
 /// that has not executed its program yet has it too.
@@ -84,8 +83,7 @@ fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Res
     // The call fails where the guard has closed the socket already.
     let _ = rustix::net::shutdown(&guard.socket, Shutdown::Write);
     let answer_within = dir.answer_time(timing.renewal());
-    let until = sys::now().after(answer_within);
-    if let [true] = Alarm::new()?.wait([(guard.socket.as_fd(), PollFlags::IN)], Some(until))? {
+    if sys::is_ready_soon(&guard.socket, answer_within) {
         // The end of a guard looks like its answer; the lock tells whether it lives.
         return dir.lock(GUARD_LOCK, LOCK_WITHIN);
     }

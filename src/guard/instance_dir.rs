@@ -23,7 +23,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::{note, socket};
 use crate::core::{Ms, Timing, guard_answer_time};
-use crate::sys::{self, Alarm, named, raw, safe_path};
+use crate::sys::{self, named, raw, safe_path};
 
 /// The identity of an agent: the same for all its instances, and another for every agent of a user
 /// and a host.
@@ -223,7 +223,7 @@ impl InstanceDir {
         lock: &File,
         renewal: Duration,
     ) -> io::Result<Option<RunningGuard>> {
-        let (alarm, began) = (Alarm::new()?, sys::now());
+        let began = sys::now();
         let mut answer_within = None;
         loop {
             let Ok(Some(holder)) = raw::record_lock_holder(lock) else { return Ok(None) };
@@ -238,7 +238,7 @@ impl InstanceDir {
                 let _ = rustix::process::pidfd_send_signal(&process, Signal::KILL);
                 return Err(io::Error::other("the one before did not listen and was killed"));
             }
-            alarm.wait([], Some(sys::now().after(LOCK_EVERY)))?;
+            sys::pause(LOCK_EVERY);
         }
     }
 

@@ -1,15 +1,14 @@
 //! The last line of an agent that ends at once because one of its threads has panicked.
 
-use std::io;
 use std::panic;
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::log::Level;
 
 use super::format::Destination;
-use crate::sys::{self, Alarm};
+use crate::sys;
+
 /// How long a fatal exit waits for its last log line.
 const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 
@@ -17,28 +16,18 @@ const WRITTEN_WITHIN: Duration = Duration::from_millis(100);
 /// agent that has lost a thread is worse than none, and the guard stops the service without the
 /// agent. The line is written without the log thread, which may have panicked itself, or wait for
 /// its reader.
-///
-/// # Errors
-///
-/// When the process has no descriptor left.
-pub(crate) fn end_on_panic(destination: Destination, subject: &str) -> io::Result<()> {
+pub(crate) fn end_on_panic(destination: Destination, subject: &str) {
     let subject = subject.to_owned();
-    // The alarm is made beforehand: there may be no descriptor left.
-    let alarm = Arc::new(Mutex::new(Alarm::new()?));
     panic::set_hook(Box::new(move |panicked| {
-        let alarm = Arc::clone(&alarm);
         // The disk of a file may stall. Without a thread to give, nothing limits the wait.
-        let _ = sys::start_thread("putex-abort", move || {
-            let alarm = alarm.lock().unwrap_or_else(PoisonError::into_inner);
-            // A wait that fails is a short wait.
-            let _ = alarm.wait([], Some(sys::now().after(WRITTEN_WITHIN)));
+        let _ = sys::start_thread("putex-abort", || {
+            sys::pause(WRITTEN_WITHIN);
             process::abort();
         });
         let text = format!("a bug in putex: {panicked}");
         destination.write_now(&destination.line(&subject, Level::Error, None, &text));
         process::abort();
     }));
-    Ok(())
 }
 
 /// Panics in a debug build that a test has asked to: in the thread of that name, once the

@@ -19,7 +19,7 @@ use super::format::Destination;
 use super::once::OncePerSecond;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::Command;
-use crate::sys::{self, Alarm, PollFlags, Waker, raw};
+use crate::sys::{self, Waker, raw};
 
 /// Lines that may wait for stderr. At a few lines a failover, many failovers.
 const LINES_MAX: usize = 1024;
@@ -39,7 +39,6 @@ pub(crate) fn command_output(command: Command, line: &[u8]) {
 /// [`LogQueue::flush`] does.
 pub struct LogQueue {
     shared: Arc<Shared>,
-    alarm: Alarm,
 }
 
 /// State shared by the threads that log and the thread that writes.
@@ -122,7 +121,6 @@ impl LogQueue {
             leaving: AtomicBool::new(false),
             written: Waker::new()?,
         });
-        let alarm = Alarm::new()?;
         let thread = LogThread {
             shared: Arc::clone(&shared),
             queued,
@@ -133,7 +131,7 @@ impl LogQueue {
         };
         sys::start_small_thread("putex-log", move || thread.work())?;
         let logger = logger(subject, destination, level, directives, &shared);
-        Ok((LogQueue { shared, alarm }, logger))
+        Ok((LogQueue { shared }, logger))
     }
 
     /// Has stderr left after the lines until now; later ones are not written. Does not wait.
@@ -148,9 +146,7 @@ impl LogQueue {
         written.clear();
         flushing.store(true, Relaxed);
         self.shared.wake();
-        let until = sys::now().after(FLUSH_WITHIN);
-        // A wait that fails is a short wait.
-        let _ = self.alarm.wait([(written.as_fd(), PollFlags::IN)], Some(until));
+        sys::is_ready_soon(written, FLUSH_WITHIN);
     }
 }
 

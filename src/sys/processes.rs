@@ -2,9 +2,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
-use std::{fs, io, mem, process, thread};
+use std::{fs, io, mem, process};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
@@ -39,15 +38,14 @@ pub fn end_session(session: Pid) {
             // end of one that cannot be killed.
             Ok(Some(last)) => {
                 longer = LONGER_MAX.min(longer + 1);
-                let pause = Timespec::try_from(LIST_AGAIN * longer).ok();
-                let _ = super::poll_for(&mut [PollFd::new(&last, PollFlags::IN)], pause.as_ref());
+                super::is_ready_soon(&last, LIST_AGAIN * longer);
             }
             // A process that could not be looked at may be of the session.
             Err(error) => {
                 if !mem::replace(&mut is_told, true) {
                     log::warn!("cannot list the processes of a session: {error}");
                 }
-                thread::sleep(LIST_AGAIN);
+                super::pause(LIST_AGAIN);
             }
         }
     }
