@@ -29,7 +29,7 @@ use crate::core::{
     Command, Guard, GuardAction, GuardInput, GuardReport, Instant, Ms, Outcome, Role, Run, SLACK,
     Timing, ToGuard,
 };
-use crate::log::{LogQueue, OncePerSecond, command_output};
+use crate::log::{LogQueue, command_output};
 use crate::sys::{self, Alarm, Waker};
 
 /// How long the guard pauses when it has no descriptor for a connection.
@@ -67,7 +67,6 @@ pub(super) struct GuardProcess {
     /// The last report, if the agent was not sent it yet.
     unsent: Option<GuardReport>,
     alarm: Alarm,
-    cannot_wait: OncePerSecond,
     /// [`GuardProcess::turn`] returns at this instant at the latest.
     pub(super) give_up_at: Option<Instant>,
     pub(super) done: bool,
@@ -148,7 +147,6 @@ impl GuardProcess {
             agent: None,
             unsent: None,
             alarm: Alarm::new()?,
-            cannot_wait: OncePerSecond::default(),
             give_up_at: None,
             done: false,
             _log: log,
@@ -162,12 +160,8 @@ impl GuardProcess {
         let send_at = self.unsent.is_some().then(|| sys::now().after(SEND_PAUSE));
         let until = [deadline, self.give_up_at, send_at, self.output_rest.until];
         let until = until.into_iter().flatten().min();
-        // If the wait fails, nothing but the deadlines is left.
-        if let Err(error) = self.wait(until)
-            && self.cannot_wait.is_due(sys::now())
-        {
-            log::error!("the guard cannot wait: {error}");
-        }
+        // If the kernel refuses to wait, the guard looks at everything at once.
+        let _ = self.wait(until);
         self.handle_command_events();
         self.receive_messages();
         self.accept();

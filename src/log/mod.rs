@@ -5,7 +5,6 @@
 //! | `format` | the destination of the log, and the form of a line for it |
 //! | `syslog` | the socket of a syslog daemon |
 //! | `queue` | the queue of lines, and the thread that waits for their reader |
-//! | `once` | lines that come once a second at most |
 //! | `fatal` | the last line of an agent that ends at once |
 //!
 //! The crate `log` has the same name: outside the root of this crate `log::warn!` is that
@@ -13,13 +12,11 @@
 
 mod fatal;
 mod format;
-mod once;
 mod queue;
 mod syslog;
 
 pub(crate) use self::fatal::{end_on_panic, panic_if_asked};
 pub use self::format::Destination;
 pub(crate) use self::format::one_line;
-pub(crate) use self::once::OncePerSecond;
 pub use self::queue::LogQueue;
 pub(crate) use self::queue::command_output;

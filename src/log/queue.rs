@@ -16,7 +16,6 @@ use env_logger::{Logger, Target};
 
 use super::fatal::panic_if_asked;
 use super::format::Destination;
-use super::once::OncePerSecond;
 use super::syslog::{SyslogSocket, without_priority};
 use crate::core::Command;
 use crate::sys::{self, Waker, raw};
@@ -208,7 +207,6 @@ impl LogThread {
             let stderr = io::stderr();
             raw::keep_only(&[stderr.as_fd(), file.as_fd(), self.shared.written.as_fd()]);
         }
-        let count = OncePerSecond::default();
         while let Ok(line) = self.queued.recv() {
             panic_if_asked("putex-log");
             if self.write(&line).is_err() {
@@ -217,7 +215,7 @@ impl LogThread {
             let is_empty = self.queued.is_empty();
             let flushed = is_empty && self.shared.flushing.swap(false, Relaxed);
             let dropped = self.shared.dropped.load(Relaxed);
-            if dropped > 0 && (flushed || count.is_due(sys::now())) {
+            if dropped > 0 && is_empty {
                 let text = format!("{dropped} log lines were dropped");
                 let line = self.destination.line(&self.subject, Level::Warn, None, &text);
                 if self.write(&line).is_ok() {
