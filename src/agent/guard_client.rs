@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::guard_link::{Connector, Link, reap};
-use super::inbox::{Inbox, InboxSender, inbox};
+use super::task::Task;
 use crate::command::describe;
 use crate::core::{
     Event, GuardEvent, GuardReport, Instant, LockContext, ServiceState, Stake, StopOrder, ToGuard,
@@ -35,12 +35,9 @@ pub(super) struct GuardClient {
     /// The number that the pump has given the guard that was connected to last.
     number: u64,
     state: State,
-    /// The thread of an attempt to connect runs. An attempt that was given up ends before the next
-    /// one begins, so that there is one guard at a time.
-    is_attempting: bool,
-    outcome: Inbox<Outcome>,
-    /// The end of the queue for the next attempt.
-    outcome_sender: Arc<InboxSender<Outcome>>,
+    /// The attempt to connect that is under way. One that was given up ends before the next one
+    /// begins, so that there is one guard at a time.
+    attempt: Option<Task<Outcome>>,
     /// The file `cgroup.kill`, by which all processes in the control group of start are killed.
     kill_file: Option<File>,
     /// The reading end of start's output, for the next guard.
@@ -53,8 +50,6 @@ pub(super) struct GuardClient {
 enum State {
     /// No guard is wanted, or the last one was lost.
     Absent,
-    /// The next attempt, with these messages, waits for the end of one that was given up.
-    Waiting(Vec<ToGuard>),
     /// An attempt to connect is under way; these messages follow its first ones.
     Connecting(Vec<ToGuard>),
     Connected(Link),
@@ -68,23 +63,16 @@ type Outcome = io::Result<(Link, Vec<ToGuard>)>;
 
 impl GuardClient {
     /// Makes the client; no guard is connected to yet.
-    ///
-    /// # Errors
-    ///
-    /// When the process has no descriptor left.
-    pub(super) fn new(dir: HeldDir, settings: Settings) -> io::Result<GuardClient> {
-        let (outcome_sender, outcome) = inbox(1)?;
-        Ok(GuardClient {
+    pub(super) fn new(dir: HeldDir, settings: Settings) -> GuardClient {
+        GuardClient {
             connector: Arc::new(Connector { dir, settings }),
             number: 0,
             state: State::Absent,
-            is_attempting: false,
-            outcome,
-            outcome_sender: Arc::new(outcome_sender),
+            attempt: None,
             kill_file: None,
             output: None,
             unreaped: Vec::new(),
-        })
+        }
     }
 
     /// Connects to a guard or starts one, and sends it these messages first. Returns the loss of
@@ -92,22 +80,19 @@ impl GuardClient {
     pub(super) fn connect(&mut self, number: u64, messages: Vec<ToGuard>) -> Option<Event> {
         debug_assert!(matches!(self.state, State::Absent), "the previous guard is lost or killed");
         self.number = number;
-        if self.is_attempting {
-            self.state = State::Waiting(messages);
-            return None;
+        if self.attempt.is_some() {
+            return Some(self.lost("the attempt before, which was given up, has not ended"));
         }
         let (connector, output) = (Arc::clone(&self.connector), self.output.clone());
-        let outcome = Arc::clone(&self.outcome_sender);
-        let work = move || {
-            // The receiver is gone when the agent ends.
-            let _ = outcome.tell(connector.open(messages, output.as_deref()));
-        };
-        if let Err(error) = sys::start_thread("putex-connect", work) {
-            return Some(self.not_started(&error));
+        let work = move || connector.open(messages, output.as_deref());
+        match Task::start("putex-connect", work) {
+            Ok(attempt) => {
+                self.state = State::Connecting(Vec::new());
+                self.attempt = Some(attempt);
+                None
+            }
+            Err(error) => Some(self.not_started(&error)),
         }
-        self.state = State::Connecting(Vec::new());
-        self.is_attempting = true;
-        None
     }
 
     /// Sends the guard a message; without a guard, none is sent. A guard that takes no message
@@ -115,7 +100,7 @@ impl GuardClient {
     pub(super) fn tell(&mut self, message: &ToGuard) -> Option<Event> {
         match &mut self.state {
             State::Absent => None,
-            State::Waiting(messages) | State::Connecting(messages) => {
+            State::Connecting(messages) => {
                 messages.push(message.clone());
                 None
             }
@@ -135,7 +120,7 @@ impl GuardClient {
     pub(super) fn pid(&self) -> Option<Pid> {
         match &self.state {
             State::Connected(link) => Some(link.guard.pid),
-            State::Absent | State::Waiting(_) | State::Connecting(_) | State::Ending(..) => None,
+            State::Absent | State::Connecting(_) | State::Ending(..) => None,
         }
     }
 
@@ -165,9 +150,7 @@ impl GuardClient {
     /// Returns the descriptor that becomes readable when [`GuardClient::tend`] has something to do.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
-            State::Absent | State::Waiting(_) | State::Connecting(_) => {
-                self.is_attempting.then(|| self.outcome.waker.as_fd())
-            }
+            State::Absent | State::Connecting(_) => self.attempt.as_ref().map(Task::as_fd),
             State::Connected(link) => Some(link.guard.socket.as_fd()),
             State::Ending(link, _) => Some(link.guard.process.as_fd()),
         }
@@ -176,7 +159,7 @@ impl GuardClient {
     /// Returns when [`GuardClient::tend`] has something to do even if nothing is readable.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
-            State::Absent | State::Waiting(_) | State::Connecting(_) => None,
+            State::Absent | State::Connecting(_) => None,
             State::Connected(link) => link.send_at,
             State::Ending(_, until) => Some(*until),
         }
@@ -188,7 +171,7 @@ impl GuardClient {
         self.unreaped.retain(|process| matches!(reap(process), Ok(None)));
         let is_due = self.due().is_some_and(|due| now >= due);
         match &mut self.state {
-            State::Absent | State::Waiting(_) | State::Connecting(_) => {
+            State::Absent | State::Connecting(_) => {
                 readable.then(|| self.attempt_ended()).flatten()
             }
             State::Ending(..) => (readable || is_due).then(|| self.ended()).flatten(),
@@ -209,26 +192,24 @@ impl GuardClient {
     fn take_link(&mut self) -> Option<Link> {
         match self.take_state() {
             State::Connected(link) | State::Ending(link, _) => Some(link),
-            State::Absent | State::Waiting(_) | State::Connecting(_) => None,
+            State::Absent | State::Connecting(_) => None,
         }
     }
 
     /// Takes the link of an attempt that has ended. The guard of an attempt that was given up
     /// meanwhile is killed.
     fn attempt_ended(&mut self) -> Option<Event> {
-        self.outcome.waker.clear();
-        let opened = self.outcome.try_next()?;
-        self.is_attempting = false;
+        let opened = self.attempt.as_ref()?.outcome()?;
+        self.attempt = None;
         match (self.take_state(), opened) {
             (State::Connecting(later), Ok((link, first))) => {
                 self.state = State::Connected(link);
                 first.iter().chain(&later).find_map(|message| self.tell(message))
             }
             (State::Connecting(_), Err(error)) => Some(self.not_started(&error)),
-            (wanted, opened) => {
+            (_, opened) => {
                 self.unreaped.extend(opened.ok().map(|(link, _)| link.kill()));
-                let State::Waiting(messages) = wanted else { return None };
-                self.connect(self.number, messages)
+                None
             }
         }
     }

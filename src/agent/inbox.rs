@@ -103,17 +103,6 @@ impl<T> Inbox<T> {
         self.items.try_recv().ok()
     }
 
-    /// Waits for the next item.
-    pub(super) fn next(&self) -> T {
-        loop {
-            if let Some(item) = self.try_next() {
-                return item;
-            }
-            // If the kernel refuses to wait, the caller looks again at once.
-            let _ = self.wait([], None);
-        }
-    }
-
     /// Waits for an item that was sent since the last wait, or until one of `fds` can be read,
     /// until `deadline` at the longest; returns which of `fds` can.
     ///

@@ -9,8 +9,8 @@
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | spawning, poll(2) | that all is told |
 //! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | |
-//! | `putex-files` (`file_thread`) | | writing the status that others read | |
-//! | `putex-metrics` (`metrics_thread`) | the file with the metrics | writing to it | |
+//! | `putex-status` (`status_file`) | | writing the status that others read | |
+//! | `putex-metrics` (`metrics`) | | writing the file with the metrics | |
 //! | `putex-log` (`crate::log`) | stderr | writing to it | |
 //!
 //! Only the main thread reads the inbox, and it never blocks on a send, so no two threads wait for
@@ -18,17 +18,18 @@
 //! takes in the events of each kind that have come, so that many of one kind delay no other.
 
 mod change_thread;
-mod file_thread;
 mod guard_client;
 mod guard_link;
 mod health_check;
 mod inbox;
+mod metrics;
 pub mod metrics_file;
-mod metrics_thread;
 mod performer;
 pub mod service_manager;
 pub mod signals;
+mod status_file;
 mod store_thread;
+mod task;
 mod upgrade;
 
 use std::collections::VecDeque;
@@ -41,14 +42,14 @@ use std::time::Duration;
 use rustix::process::WaitOptions;
 
 use self::change_thread::{ChangeHandle, RUN_WITHIN};
-use self::file_thread::FileHandle;
 use self::guard_client::GuardClient;
 use self::health_check::HealthCheck;
 use self::inbox::{Inbox, inbox};
-use self::metrics_thread::MetricsHandle;
+use self::metrics::MetricsHandle;
 use self::performer::{Performer, Upgrade};
 use self::service_manager::ServiceManager;
 use self::signals::{Order, Signals};
+use self::status_file::StatusFile;
 use self::store_thread::StoreHandle;
 use self::upgrade::Program;
 use crate::command::inherited_texts;
@@ -143,8 +144,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         None => None,
     };
     let check = HealthCheck::new(commands, events.clone())?;
-    let metrics = start_metrics(&setup, &dir_path)?;
-    let guard = GuardClient::new(dir, with_environment(setup.guard))?;
+    let metrics = metrics_of(&setup, &dir_path);
+    let guard = GuardClient::new(dir, with_environment(setup.guard));
     let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
     let timing = setup.config.timing;
     let pump = Pump::new(setup.config, setup.id, sys::now()).recall_times(times);
@@ -171,7 +172,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         taken: String::new(),
         state: pump.state(),
         lock: LockContext::default(),
-        files: setup.is_local.then(|| FileHandle::new(dir_path, setup.identity)),
+        status_file: setup.is_local.then(|| StatusFile::new(dir_path, setup.identity)),
         agents: setup.agents,
         queued_events: VecDeque::from([Event::Tick]),
     };
@@ -191,13 +192,13 @@ fn with_environment(mut settings: Settings) -> Settings {
     settings
 }
 
-/// Starts the thread that writes the metrics, if there is a file for them.
-fn start_metrics(setup: &Setup<'_>, dir: &Path) -> io::Result<Option<MetricsHandle>> {
-    let Some(path) = &setup.metrics_file else { return Ok(None) };
+/// Returns the metrics, if there is a file for them.
+fn metrics_of(setup: &Setup<'_>, dir: &Path) -> Option<MetricsHandle> {
+    let path = setup.metrics_file.as_ref()?;
     let Identity { bucket, key, token, .. } = &setup.identity;
     let metrics = Metrics::new(bucket, key, token, setup.config.seats);
     let renewal = setup.config.timing.renewal();
-    MetricsHandle::start(path, dir, metrics, renewal).map(Some)
+    Some(MetricsHandle::new(path, dir, metrics, renewal))
 }
 
 /// Waits up to T for `agent.lock`. A process that still holds it then is a second agent. No command
@@ -352,7 +353,7 @@ fn wait_for_events(
     let deadline = pump.deadline();
     let at = deadline.map(|deadline| deadline.at);
     loop {
-        let metrics_due = metrics.as_ref().map(|metrics| metrics.due);
+        let metrics_due = metrics.as_ref().and_then(MetricsHandle::due);
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
         let fds = [Some(signals.as_fd()), Some(check.output.as_fd()), guard.fd(), program.fd()];
@@ -384,8 +385,8 @@ fn wait_for_events(
             return arrived;
         }
         service_manager.keepalive(now);
-        if let Some(metrics) = metrics.as_mut().filter(|metrics| now >= metrics.due) {
-            metrics.update(pump, since, now);
+        if metrics_due.is_some_and(|due| now >= due) {
+            metrics.iter_mut().for_each(|metrics| metrics.update(pump, since, now));
         }
         // The new program is executed after a turn.
         if passed.is_some() || is_checked {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use log::Level;
 
 use super::change_thread::ChangeHandle;
-use super::file_thread::FileHandle;
 use super::guard_client::GuardClient;
 use super::health_check::HealthCheck;
-use super::metrics_thread::MetricsHandle;
+use super::metrics::MetricsHandle;
 use super::service_manager::ServiceManager;
 use super::signals::{Order, Signals};
+use super::status_file::StatusFile;
 use super::store_thread::{StoreHandle, StoreRequest};
 use super::upgrade::Program;
 use crate::command::Change;
@@ -52,7 +52,7 @@ pub(super) struct Performer<'a> {
     /// The lock that this agent holds, or has held until this turn.
     pub(super) lock: LockContext,
     /// Writes the status if the bucket is a directory: then its readers are on this host.
-    pub(super) files: Option<FileHandle>,
+    pub(super) status_file: Option<StatusFile>,
     /// The number of agents that the key should have, if the settings give one.
     pub(super) agents: Option<u32>,
     /// Events to handle before the inbox: failures of full queues, and events read early.
@@ -167,8 +167,8 @@ impl Performer<'_> {
     /// Sends the status of this agent to the processes that have requested it, or writes a file.
     pub(super) fn send_status(&mut self, pump: &Pump, now: Instant) {
         let status = AgentStatus { agents: self.agents, ..pump.status(&self.since, now) };
-        match &mut self.files {
-            Some(files) => files.write_status(now, status),
+        match &mut self.status_file {
+            Some(file) => file.write(now, status),
             None => self.ask_store(StoreRequest::SendStatus(Box::new(status))),
         }
     }

@@ -14,37 +14,28 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::inbox::{Inbox, InboxSender, inbox};
+use super::task::Task;
 use crate::command::describe;
 use crate::guard::Identity;
 use crate::log::LogQueue;
 use crate::sys::raw::Child;
-use crate::sys::start_thread;
 
 /// The option whose descriptor is closed by now: its one line was written to the service manager.
 const NOTIFY_FD: &[u8] = b"--notify-fd";
 
 /// How this process was started.
 pub(super) struct Program {
-    /// The file, under the name that it had at the start; `None` when that is not known.
-    path: Option<PathBuf>,
+    /// The file, under the name that it had at the start.
+    path: PathBuf,
     arguments: Vec<OsString>,
     /// The identity of this agent, and a function that returns the identity by the settings as they
     /// are now, if this program can read them.
     identity: Identity,
     identity_now: fn() -> Option<Identity>,
-    check: Check,
-    /// The receiver of the outcome of a check: whether the settings are right.
-    outcome: Inbox<bool>,
-    outcome_sender: InboxSender<bool>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Check {
-    NotRunning,
-    Running,
-    /// The check runs, and the settings may have changed since it began.
-    Again,
+    /// The check that is under way, which tells whether the settings are right.
+    check: Option<Task<bool>>,
+    /// The settings may have changed since that check began.
+    checks_again: bool,
 }
 
 impl Program {
@@ -52,55 +43,45 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// When the system has no descriptor to give.
+    /// When the system does not tell the name.
     pub(super) fn find(
         identity: Identity,
         identity_now: fn() -> Option<Identity>,
     ) -> io::Result<Program> {
         let arguments = without_notify_fd(env::args_os());
-        let path = env::current_exe().ok();
-        let (outcome_sender, outcome) = inbox(1)?;
-        let check = Check::NotRunning;
-        Ok(Program { path, arguments, identity, identity_now, check, outcome, outcome_sender })
+        let path = env::current_exe()?;
+        let (check, checks_again) = (None, false);
+        Ok(Program { path, arguments, identity, identity_now, check, checks_again })
     }
 
     /// Has the file that is at the path now check the settings. Logs why they are not valid, if so.
     pub(super) fn check(&mut self) {
-        if self.check != Check::NotRunning {
-            self.check = Check::Again;
+        if self.check.is_some() {
+            self.checks_again = true;
             return;
         }
-        let Some(path) = self.path.clone() else {
-            log::error!("upgrade: the name of this program is not known");
-            return;
-        };
-        let (mut command, outcome) =
-            (check_of(&path, &self.arguments), self.outcome_sender.clone());
+        let (path, mut command) = (self.path.clone(), check_of(&self.path, &self.arguments));
         let (identity, identity_now) = (self.identity.clone(), self.identity_now);
         let work = move || {
-            let is_right =
-                has_passed(&path, command.output()) && is_same(&identity, identity_now().as_ref());
-            // There is room: one check is under way.
-            let _ = outcome.tell(is_right);
+            has_passed(&path, command.output()) && is_same(&identity, identity_now().as_ref())
         };
         // The check waits for the disk that has the program, files with secrets, and servers.
-        match start_thread("putex-upgrade", work) {
-            Ok(_) => self.check = Check::Running,
+        match Task::start("putex-upgrade", work) {
+            Ok(check) => self.check = Some(check),
             Err(error) => log::error!("upgrade: the settings cannot be checked: {error}"),
         }
     }
 
     /// Returns the descriptor that becomes readable when a check has ended, if one runs.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        (self.check != Check::NotRunning).then(|| self.outcome.waker.as_fd())
+        self.check.as_ref().map(Task::as_fd)
     }
 
     /// Returns whether the settings are right if a check has ended.
     pub(super) fn checked(&mut self) -> Option<bool> {
-        self.fd()?;
-        self.outcome.waker.clear();
-        let has_passed = self.outcome.try_next()?;
-        if std::mem::replace(&mut self.check, Check::NotRunning) == Check::Again {
+        let has_passed = self.check.as_ref()?.outcome()?;
+        self.check = None;
+        if std::mem::take(&mut self.checks_again) {
             self.check();
             return None;
         }
@@ -110,17 +91,16 @@ impl Program {
     /// Executes the file that is at the path now. Returns only if that has failed, which is logged:
     /// this program goes on.
     pub(super) fn execute(&self, log: &LogQueue) {
-        let Some(path) = &self.path else { return };
-        log::info!("upgrade: executing {}", path.display());
+        let path = self.path.display();
+        log::info!("upgrade: executing {path}");
         log.flush();
-        let mut command = Command::new(path);
+        let mut command = Command::new(&self.path);
         if let Some((name, words)) = self.arguments.split_first() {
             command.arg0(name).args(words);
         }
         // Blocked signals stay blocked, and wait for that program.
         let error = command.exec();
-        let show = path.display();
-        log::error!("upgrade: {show} cannot be executed: {error}; this instance goes on");
+        log::error!("upgrade: {path} cannot be executed: {error}; this instance goes on");
     }
 }
 
