@@ -385,13 +385,12 @@ pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Checks a directory of this user's: others have none of the rights in `forbidden`. `metadata`
-/// is that of `path`.
+/// Checks a directory of this user's: others have no rights in it. `metadata` is that of `path`.
 ///
 /// # Errors
 ///
 /// Why the directory is not such a one.
-pub fn check_own(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(), String> {
+pub fn check_own(path: &Path, metadata: &Metadata) -> Result<(), String> {
     let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o7777);
     if !metadata.is_dir() {
         return Err(format!("{path} is not a directory"));
@@ -399,7 +398,7 @@ pub fn check_own(path: &Path, metadata: &Metadata, forbidden: u32) -> Result<(),
     if owner != user_id() {
         return Err(format!("{path} belongs to user {owner}"));
     }
-    if mode & forbidden != 0 {
+    if mode & 0o077 != 0 {
         return Err(format!("{path} is open to others (mode {mode:04o}); chmod go= it"));
     }
     Ok(())

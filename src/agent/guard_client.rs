@@ -19,8 +19,8 @@ use crate::command::describe;
 use crate::core::{
     Event, GuardEvent, GuardReport, Instant, LockContext, ServiceState, Stake, StopOrder, ToGuard,
 };
-use crate::guard::protocol::{GuardPacket, Settings, VERSION};
-use crate::guard::{HeldDir, next_packet};
+use crate::guard::next_packet;
+use crate::guard::protocol::{GuardPacket, VERSION};
 use crate::sys;
 
 /// How long a guard may take to end after it has closed its socket, or after its agent has.
@@ -63,9 +63,9 @@ type Outcome = io::Result<(Link, Vec<ToGuard>)>;
 
 impl GuardClient {
     /// Makes the client; no guard is connected to yet.
-    pub(super) fn new(dir: HeldDir, settings: Settings) -> GuardClient {
+    pub(super) fn new(connector: Connector) -> GuardClient {
         GuardClient {
-            connector: Arc::new(Connector { dir, settings }),
+            connector: Arc::new(connector),
             number: 0,
             state: State::Absent,
             attempt: None,

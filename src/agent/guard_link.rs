@@ -1,6 +1,7 @@
 //! The link to a guard: how it comes about, and how packets are sent through it.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -13,7 +14,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus};
 use crate::command::remove_agents_own;
 use crate::core::{Instant, ToGuard};
 use crate::guard::protocol::{Settings, encode};
-use crate::guard::{HeldDir, RunningGuard, send};
+use crate::guard::{InstanceDir, RunningGuard, send};
 use crate::sys;
 
 /// The pause after the kernel had no memory for a packet.
@@ -21,7 +22,10 @@ const SEND_PAUSE: Duration = Duration::from_millis(10);
 
 /// The parts that are needed to connect to a guard or to start one.
 pub(super) struct Connector {
-    pub(super) dir: HeldDir,
+    pub(super) dir: InstanceDir,
+    /// The file of the guard's lock. Each guard of this agent is given it, also where somebody has
+    /// removed its name: so the next guard can read the notes of the previous one.
+    pub(super) guard_lock: File,
     pub(super) settings: Settings,
 }
 
@@ -51,7 +55,7 @@ impl Connector {
         messages: Vec<ToGuard>,
         output: Option<&OwnedFd>,
     ) -> io::Result<(Link, Vec<ToGuard>)> {
-        if let Some(guard) = self.dir.connect(self.settings.timing.renewal())? {
+        if let Some(guard) = self.dir.connect(&self.guard_lock, self.settings.timing.renewal())? {
             return Ok((Link::new(guard, Some(Vec::new())), messages));
         }
         Ok((self.start(&messages, output)?, Vec::new()))
@@ -70,7 +74,7 @@ impl Connector {
         let mut command = std::process::Command::new("/proc/self/exe");
         command.arg0("putex").arg("guard").arg(&self.settings.commands.key);
         remove_agents_own(&mut command);
-        command.stdin(theirs).stdout(self.dir.guard_lock.try_clone()?);
+        command.stdin(theirs).stdout(self.guard_lock.try_clone()?);
         let pid = Pid::from_child(&command.spawn()?);
         let process = sys::open_spawned(pid)?;
         Ok(Link::new(RunningGuard { socket: own, process, pid }, None))

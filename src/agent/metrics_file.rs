@@ -7,14 +7,14 @@
 //! A file system may hang. So no thread that has a deadline calls this module. Only `putex check`
 //! waits for the file system without a limit.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD};
 
-use crate::sys;
+use crate::sys::{self, private_file};
 
 /// The mode of the file: the collector that reads the file is another user.
 const MODE: u32 = 0o644;
@@ -45,8 +45,10 @@ impl MetricsFile {
     ///
     /// The error of the file system, or that the file is another's. The text begins with the path.
     pub(super) fn write(&self, text: &str) -> io::Result<()> {
-        let written = self.check_replaceable().and_then(|()| self.replace(text));
-        written.map_err(sys::named(self.path.display()))
+        let text = format!("{}{text}", self.first_line);
+        let replace =
+            || private_file::replace_by(&self.new_path, &self.path, MODE, text.as_bytes());
+        self.check_replaceable().and_then(|()| replace()).map_err(sys::named(self.path.display()))
     }
 
     /// Checks, without writing, whether this user can write the file of an agent at this path. A
@@ -94,27 +96,11 @@ impl MetricsFile {
         }
         Err(io::Error::other("it is no file of this agent; write another --metrics-file"))
     }
-
-    fn replace(&self, text: &str) -> io::Result<()> {
-        // The new file is there if an earlier instance was killed before it was complete.
-        let _ = fs::remove_file(&self.new_path);
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(MODE).open(&self.new_path)?;
-        // The mode does not depend on the umask.
-        let written = file
-            .set_permissions(Permissions::from_mode(MODE))
-            .and_then(|()| file.write_all(format!("{}{text}", self.first_line).as_bytes()))
-            .and_then(|()| fs::rename(&self.new_path, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&self.new_path);
-        }
-        written
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use rustix::fs::{FileType, Mode};
 

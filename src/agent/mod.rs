@@ -43,6 +43,7 @@ use rustix::process::WaitOptions;
 
 use self::change_thread::{ChangeHandle, RUN_WITHIN};
 use self::guard_client::GuardClient;
+use self::guard_link::Connector;
 use self::health_check::HealthCheck;
 use self::inbox::{Inbox, inbox};
 use self::metrics::MetricsHandle;
@@ -59,7 +60,7 @@ use crate::core::{
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
-use crate::guard::{HeldDir, Identity, InstanceDir};
+use crate::guard::{Identity, InstanceDir};
 use crate::log::{Destination, LogQueue, command_output, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys;
@@ -130,14 +131,14 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let (events, inbox) = inbox(EVENTS_MAX)?;
     let mut program = Program::find(setup.identity.clone(), setup.identity_now)?;
     let startup_lines = describe_settings(&setup);
-    let agent_lock = match wait_for_agent_lock(&dir, &setup, &mut program)? {
+    let _agent_lock = match wait_for_agent_lock(&dir, &setup, &mut program)? {
         Ok(lock) => lock,
         Err(exit) => return Ok(exit),
     };
     setup.guard.dir = dir.path.display().to_string();
     let dir_path = dir.path.clone();
     let times = dir.noted_times();
-    let dir = HeldDir::new(dir, agent_lock)?;
+    let guard_lock = dir.guard_lock()?;
     let commands = setup.guard.commands.clone();
     let on_change = match commands.on_change {
         Some(_) => Some(ChangeHandle::start(commands.clone(), RUN_WITHIN)?),
@@ -145,7 +146,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     };
     let check = HealthCheck::new(commands, events.clone())?;
     let metrics = metrics_of(&setup, &dir_path);
-    let guard = GuardClient::new(dir, with_environment(setup.guard));
+    let settings = with_environment(setup.guard);
+    let guard = GuardClient::new(Connector { dir, guard_lock, settings });
     let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
     let timing = setup.config.timing;
     let pump = Pump::new(setup.config, setup.id, sys::now()).recall_times(times);

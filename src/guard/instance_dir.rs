@@ -10,10 +10,10 @@
 //! Nobody else may write to the directory, or to one above it: a user who could bind the socket or
 //! hold the locks could keep a service from being stopped.
 
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -112,14 +112,10 @@ impl InstanceDir {
     ///
     /// As those of [`InstanceDir::open`].
     pub fn at(path: PathBuf) -> io::Result<InstanceDir> {
-        let agents = path.parent().unwrap_or(&path);
-        let base = agents.parent().unwrap_or(agents);
-        safe_path::make_dir(base.parent().unwrap_or(base))?;
-        make(base)?;
-        check_own(base, 0o022)?;
-        for own in [agents, &path] {
-            make(own)?;
-            check_own(own, 0o077)?;
+        for own in [path.parent().unwrap_or(&path), &path] {
+            safe_path::make_dir(own)?;
+            let metadata = fs::symlink_metadata(own).map_err(named(own.display()))?;
+            sys::check_own(own, &metadata).map_err(io::Error::other)?;
         }
         let dir = File::options().read(true).custom_flags(O_NOFOLLOW | O_DIRECTORY).open(&path);
         let dir = dir.map_err(named(path.display()))?;
@@ -210,6 +206,17 @@ impl InstanceDir {
         socket::listen(&path).map_err(named(self.path.join(SOCKET).display()))
     }
 
+    /// Returns the file of the guard's lock, not locked. A guard is given it as stdout: text that
+    /// is printed there by mistake must not get into it.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be made.
+    pub fn guard_lock(&self) -> io::Result<File> {
+        self.file(GUARD_LOCK)?;
+        File::open(self.path.join(GUARD_LOCK)).map_err(named(self.path.display()))
+    }
+
     /// Connects to the guard that has this lock, and opens its process; `None` when there is none,
     /// or when the system does not tell. `renewal` is R of its agent.
     ///
@@ -218,11 +225,7 @@ impl InstanceDir {
     /// A guard may hang while somebody has removed its socket. So one that does not listen within
     /// the time of an answer is killed. That has taken as long as its agent waits for an answer:
     /// another guard is for the next attempt.
-    pub(super) fn connect(
-        &self,
-        lock: &File,
-        renewal: Duration,
-    ) -> io::Result<Option<RunningGuard>> {
+    pub fn connect(&self, lock: &File, renewal: Duration) -> io::Result<Option<RunningGuard>> {
         let began = sys::now();
         let mut answer_within = None;
         loop {
@@ -275,41 +278,6 @@ pub struct RunningGuard {
     pub pid: Pid,
 }
 
-/// The private directory as the agent holds it.
-pub struct HeldDir {
-    dir: InstanceDir,
-    /// Keeps the lock of the agent.
-    _agent_lock: File,
-    /// The lock of the guard, not locked here. Each guard of this agent is given it, also where
-    /// somebody has removed its name: so the next guard can read the notes of the previous one.
-    pub guard_lock: File,
-}
-
-impl HeldDir {
-    /// Takes the directory whose agent has this lock.
-    ///
-    /// # Errors
-    ///
-    /// When the file of the guard cannot be made.
-    pub fn new(dir: InstanceDir, agent_lock: File) -> io::Result<HeldDir> {
-        dir.file(GUARD_LOCK)?;
-        // A guard is given the file as stdout: text that is printed there by mistake must not get
-        // into it.
-        let guard_lock = File::open(dir.path.join(GUARD_LOCK))?;
-        Ok(HeldDir { dir, _agent_lock: agent_lock, guard_lock })
-    }
-
-    /// Connects to the guard that lives, and opens its process; `None` when there is none, or when
-    /// somebody has removed its lock: the next guard could not read its notes.
-    ///
-    /// # Errors
-    ///
-    /// A guard that did not listen within the time of an answer, and was killed.
-    pub fn connect(&self, renewal: Duration) -> io::Result<Option<RunningGuard>> {
-        self.dir.connect(&self.guard_lock, renewal)
-    }
-}
-
 /// Opens the process of the guard that has this lock; `None` when another program has it, such as
 /// `putex finish`.
 fn open_guard(pid: Pid, lock: &File) -> Option<OwnedFd> {
@@ -319,17 +287,6 @@ fn open_guard(pid: Pid, lock: &File) -> Option<OwnedFd> {
     // A process that had the lock before and after has had its number meanwhile.
     let still_holds = raw::record_lock_holder(lock).ok()? == Some(pid);
     (is_guard && still_holds).then_some(process)
-}
-
-/// Makes a directory, unless it is there.
-fn make(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named(path.display()))
-}
-
-/// Checks a directory of this user's: others have none of the rights in `forbidden`.
-fn check_own(path: &Path, forbidden: u32) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(path).map_err(named(path.display()))?;
-    sys::check_own(path, &metadata, forbidden).map_err(io::Error::other)
 }
 
 /// Returns the agent that had its file locked last, if it lives.
@@ -452,9 +409,8 @@ mod tests {
     fn nothing_can_be_printed_into_the_lock_that_a_guard_is_given() {
         let path = directory("stdout");
         let dir = open(&path);
-        let lock = dir.lock(AGENT_LOCK, Duration::ZERO).expect("a lock").expect("it is free");
-        let mut held = HeldDir::new(dir, lock).expect("it is ours");
-        let printed = io::Write::write(&mut held.guard_lock, b"x");
+        let mut lock = dir.guard_lock().expect("it is ours");
+        let printed = io::Write::write(&mut lock, b"x");
         fs::remove_dir_all(&path).expect("it is there");
         assert!(printed.is_err());
     }

@@ -37,6 +37,6 @@ pub mod status_file;
 
 pub use self::device::inspect as inspect_device;
 pub use self::finish::finish;
-pub use self::instance_dir::{HeldDir, Identity, InstanceDir, RunningGuard, digest};
+pub use self::instance_dir::{Identity, InstanceDir, RunningGuard, digest};
 pub use self::socket::{next_packet, receive, send, send_json};
 pub use self::start::run;

@@ -1,8 +1,8 @@
-//! Small files in a private directory: each is replaced as a whole.
+//! Small files, each of which is replaced as a whole.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process;
 
@@ -16,14 +16,26 @@ use libc::{O_NOFOLLOW, O_NONBLOCK};
 /// When the file cannot be written.
 pub fn replace(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     let new = dir.join(format!("{name}.{}", process::id()));
+    replace_by(&new, &dir.join(name), 0o600, text)
+}
+
+/// Writes a new file, and gives it the name of the one that it replaces. The mode does not depend
+/// on the umask.
+///
+/// # Errors
+///
+/// When the file cannot be written. Then there is no new file.
+pub fn replace_by(new: &Path, path: &Path, mode: u32, text: &[u8]) -> io::Result<()> {
+    // The new file is there if a process was killed before it was complete.
+    let _ = fs::remove_file(new);
     let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(O_NOFOLLOW);
-    let replace = |mut file: File| {
-        file.write_all(text)?;
-        fs::rename(&new, dir.join(name))
-    };
-    options.open(&new).and_then(replace).inspect_err(|_| {
-        let _ = fs::remove_file(&new);
+    let mut file = options.write(true).create_new(true).mode(mode).open(new)?;
+    let written = file
+        .set_permissions(Permissions::from_mode(mode))
+        .and_then(|()| file.write_all(text))
+        .and_then(|()| fs::rename(new, path));
+    written.inspect_err(|_| {
+        let _ = fs::remove_file(new);
     })
 }
 

@@ -52,7 +52,7 @@ pub(in crate::store) fn open_private(base: &Path, path: &Path) -> StoreResult<Fi
     let dir = opened.map_err(|error| refused_folder("open", path, &error))?;
     let at = dir.metadata().map_err(|error| refused("check", path, &error))?;
     // A user who can open the folder can keep its lock from everybody.
-    sys::check_own(path, &at, 0o077).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
+    sys::check_own(path, &at).map_err(|text| StoreErrorKind::Unsafe.error(text))?;
     let system = rustix::fs::fstatfs(&dir);
     let system = system.map_err(|error| refused("check", path, &error.into()))?;
     // The numbers have 32 bits, but their type is signed on some architectures.
