@@ -1,4 +1,10 @@
-//! All control groups in which the service may be.
+//! All control groups in which the service may be, and whether a start enters one.
+//!
+//! Start is asserted every R, and to enter the group delays start, and every fork on the host, by
+//! some 10 ms. So start enters only if a service may come of it: at the first start of a term, and
+//! when the service that the last start left in the group has died. If a start succeeds and leaves
+//! no process there, another program runs the service, such as an init system or a container
+//! engine, and later starts stay outside until a stop is run.
 
 use std::fs::File;
 use std::io;
@@ -13,6 +19,11 @@ pub(super) struct Cgroups {
     /// The control groups of previous guards that could not be opened, as on a file system that
     /// is read-only now, and why: the service may live there. Each is tried again.
     unopened: Vec<(PathBuf, io::Error)>,
+    /// The start that runs has entered.
+    entered: bool,
+    /// The last start that entered and succeeded has left a process there. `None` before there was
+    /// one, or after a stop.
+    inhabited: Option<bool>,
 }
 
 impl Cgroups {
@@ -21,7 +32,8 @@ impl Cgroups {
     pub(super) fn new(own: Option<ServiceCgroup>, noted: &[PathBuf]) -> Cgroups {
         let is_other = |dir: &&PathBuf| own.as_ref().is_none_or(|own| own.dir != **dir);
         let others = noted.iter().filter(is_other).cloned().collect();
-        let mut cgroups = Cgroups { open: own.into_iter().collect(), unopened: Vec::new() };
+        let (open, unopened) = (own.into_iter().collect(), Vec::new());
+        let mut cgroups = Cgroups { open, unopened, entered: false, inhabited: None };
         cgroups.open_others(others);
         for (dir, error) in &cgroups.unopened {
             log::warn!("{}: {error}: the service may live in it", dir.display());
@@ -44,6 +56,29 @@ impl Cgroups {
     /// Returns the control group that start enters.
     pub(super) fn own(&self) -> Option<&ServiceCgroup> {
         self.open.first()
+    }
+
+    /// Returns the script by which the next start enters a control group, if it does.
+    pub(super) fn entry(&mut self) -> Option<&str> {
+        let own = self.open.first()?;
+        self.entered = match self.inhabited {
+            None => true,
+            Some(false) => false,
+            Some(true) => !own.is_populated().unwrap_or(false),
+        };
+        self.entered.then_some(&own.entry)
+    }
+
+    pub(super) fn start_succeeded(&mut self) {
+        if let Some(own) = self.open.first().filter(|_| self.entered) {
+            self.inhabited = Some(own.is_populated().unwrap_or(true));
+        }
+    }
+
+    /// Has the next start enter.
+    pub(super) fn forget_start(&mut self) {
+        self.entered = false;
+        self.inhabited = None;
     }
 
     /// Returns the directories of all control groups.

@@ -9,24 +9,22 @@
 //! | `protocol` | the messages between agent and guard as packets |
 //! | `socket` | the socket between them |
 //! | `instance_dir` | the private directory with locks and socket |
-//! | `note`, `note_thread` | the notes of a guard for the next guard |
+//! | `note` | the notes of a guard for the next guard |
 //! | `service_command` | a command: its runner, its output, and the notes of it |
 //! | `output_rest` | how long its output rests after some was read |
-//! | `cgroup`, `cgroup_entry` | the control group of start |
-//! | `cgroups` | all control groups in which the service may be |
+//! | `cgroup` | the control group of start |
+//! | `cgroups` | all control groups in which the service may be, and whether start enters |
 //! | `device` | the watchdog device |
 //!
 //! The guard is in a session of its own, so that a signal to the agent's process group or
 //! terminal does not end it, and no signal ends it but SIGKILL, SIGSTOP and those of a fault.
 
 pub mod cgroup;
-mod cgroup_entry;
 mod cgroups;
 mod device;
 mod finish;
 mod instance_dir;
 pub(crate) mod note;
-mod note_thread;
 mod output_rest;
 mod process;
 pub mod protocol;

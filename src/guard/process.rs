@@ -13,12 +13,10 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
 
 use super::cgroup::{PREFIX, ServiceCgroup};
-use super::cgroup_entry::CgroupEntry;
 use super::cgroups::Cgroups;
 use super::device::WatchdogDevice;
 use super::instance_dir::GUARD_LOCK;
-use super::note::{Fact, Note, Service};
-use super::note_thread::NoteThread;
+use super::note::{Fact, Note, NoteThread, Service};
 use super::output_rest::OutputRest;
 use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::service_command::ServiceCommand;
@@ -52,7 +50,6 @@ pub(super) struct GuardProcess {
     /// succeed has ended.
     waker: Arc<Waker>,
     cgroups: Cgroups,
-    cgroup_entry: CgroupEntry,
     /// The control group is to be emptied, and the end of its processes is awaited.
     emptying: bool,
     notes: NoteThread,
@@ -137,7 +134,6 @@ impl GuardProcess {
             output_rest: OutputRest::default(),
             waker,
             cgroups,
-            cgroup_entry: CgroupEntry::default(),
             emptying: false,
             notes,
             noted_up: may_be_up,
@@ -204,10 +200,8 @@ impl GuardProcess {
         self.pass_output_on();
         for at in 0..self.runners.len() {
             if let Some(ended) = self.runners[at].take_ended() {
-                if ended == GuardInput::Ended(Command::Start, Outcome::Succeeded)
-                    && let Some(cgroup) = self.cgroups.own()
-                {
-                    self.cgroup_entry.start_succeeded(cgroup);
+                if ended == GuardInput::Ended(Command::Start, Outcome::Succeeded) {
+                    self.cgroups.start_succeeded();
                 }
                 self.handle(ended);
             }
@@ -367,11 +361,9 @@ impl GuardProcess {
         let context = self.guard.context().clone();
         let run = Run { command, role, deadline: until, starting: false, context };
         if !is_start {
-            self.cgroup_entry = CgroupEntry::default();
+            self.cgroups.forget_start();
         }
-        let cgroup = self.cgroups.own().filter(|_| is_start);
-        let entered = cgroup.filter(|cgroup| self.cgroup_entry.enters(cgroup));
-        let entry = entered.map(|cgroup| &*cgroup.entry);
+        let entry = if is_start { self.cgroups.entry() } else { None };
         let prepared = self.commands.prepare(&run, entry, sys::now());
         self.noted_up |= is_start;
         if !self.runner(command).runner.spawn(Box::new(prepared)) {

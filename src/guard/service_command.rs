@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use rustix::process::Pid;
 
-use super::note::{Fact, NotedProcess};
-use super::note_thread::NoteThread;
+use super::note::{Fact, NoteThread, NotedProcess};
 use crate::command::{OutputPipe, Process, Runner, not_run};
 use crate::core::{Command, GuardInput, Outcome};
 use crate::log::command_output;
