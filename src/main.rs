@@ -132,7 +132,6 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         guard,
         metrics_file,
         log: &log_queue,
-        destination,
         base: connect::runtime_base(),
         identity,
         identity_now,

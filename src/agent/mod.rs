@@ -61,7 +61,7 @@ use crate::core::{
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
 use crate::guard::{Identity, InstanceDir};
-use crate::log::{Destination, LogQueue, command_output, end_on_panic, panic_if_asked};
+use crate::log::{LogQueue, command_output, end_on_panic, panic_if_asked};
 use crate::store::LockKey;
 use crate::sys;
 
@@ -90,8 +90,6 @@ pub struct Setup<'a> {
     pub metrics_file: Option<String>,
     /// The log.
     pub log: &'a LogQueue,
-    /// Where the log goes.
-    pub destination: Destination,
     /// Below this directory is the private directory of agent and guard.
     pub base: PathBuf,
     /// The identity of this agent, the same for all its instances: location, bucket, key and token.
@@ -127,7 +125,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     check_required_files()?;
     reap_children_left();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
-    end_on_panic(setup.destination, &setup.guard.commands.key);
+    end_on_panic(setup.log.destination, &setup.guard.commands.key);
     let (events, inbox) = inbox(EVENTS_MAX)?;
     let mut program = Program::find(setup.identity.clone(), setup.identity_now)?;
     let startup_lines = describe_settings(&setup);
@@ -159,7 +157,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         store,
         service_manager: setup.service_manager,
         signals: setup.signals,
-        destination: setup.destination,
         program,
         log: setup.log,
         upgrade: Upgrade::NotDue,
@@ -230,7 +227,7 @@ fn wait_for_agent_lock(
                 "another agent with this bucket, key and token {token} runs on this host; give \
                  each its own --token"
             );
-            return Ok(Err(setup.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
+            return Ok(Err(setup.log.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
         }
         sys::is_ready_soon(&setup.signals, AGENT_LOCK_POLL);
         match setup.signals.next() {

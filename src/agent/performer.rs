@@ -20,7 +20,7 @@ use crate::core::{
     AgentState, AgentStatus, Effect, Ending, Event, Instant, LockContext, Pump, Since,
 };
 use crate::exit::Exit;
-use crate::log::{Destination, LogQueue};
+use crate::log::LogQueue;
 use crate::store::switchover::Switchover;
 use crate::sys;
 
@@ -33,7 +33,6 @@ pub(super) struct Performer<'a> {
     pub(super) store: StoreHandle,
     pub(super) service_manager: ServiceManager,
     pub(super) signals: Signals,
-    pub(super) destination: Destination,
     pub(super) program: Program,
     pub(super) log: &'a LogQueue,
     /// How long the exit may take.
@@ -139,7 +138,7 @@ impl Performer<'_> {
         match ending {
             Ending::Clean => Exit::Success,
             Ending::NotStopped => Exit::NotStopped,
-            Ending::Rejected(error) => self.destination.refuse(&error.into()),
+            Ending::Rejected(error) => self.log.destination.refuse(&error.into()),
         }
     }
 

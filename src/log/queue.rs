@@ -37,6 +37,8 @@ pub(crate) fn command_output(command: Command, line: &[u8]) {
 /// The log of a process. When it is dropped, it waits for its last lines as
 /// [`LogQueue::flush`] does.
 pub struct LogQueue {
+    /// Where the log goes.
+    pub destination: Destination,
     shared: Arc<Shared>,
 }
 
@@ -130,7 +132,7 @@ impl LogQueue {
         };
         sys::start_small_thread("putex-log", move || thread.work())?;
         let logger = logger(subject, destination, level, directives, &shared);
-        Ok((LogQueue { shared }, logger))
+        Ok((LogQueue { destination, shared }, logger))
     }
 
     /// Has stderr left after the lines until now; later ones are not written. Does not wait.

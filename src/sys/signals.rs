@@ -8,10 +8,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::Pid;
 use signal_hook::flag;
 
-use super::{Alarm, next_signal, now, raw};
+use super::{next_signal, now, poll, raw};
 use crate::core::Instant;
 
 /// Signals within this time are one request: timeout(1) sends a command two, and a shell that loses
@@ -96,14 +97,13 @@ impl Endings {
     ///
     /// # Errors
     ///
-    /// If the system lacks what is needed.
+    /// If the kernel refuses to wait.
     pub fn wait(&mut self) -> io::Result<Ending> {
-        let alarm = Alarm::new()?;
         loop {
             if let Some(ending) = self.read() {
                 return Ok(ending);
             }
-            alarm.wait([(self.taken.as_fd(), super::PollFlags::IN)], None)?;
+            poll(&mut [PollFd::new(&self.taken, PollFlags::IN)])?;
         }
     }
 }
