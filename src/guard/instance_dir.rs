@@ -20,6 +20,7 @@ use std::time::Duration;
 use libc::{O_DIRECTORY, O_NOFOLLOW};
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::{Deserialize, Serialize};
 
 use super::{note, socket};
 use crate::core::{Ms, Timing, guard_answer_time};
@@ -27,7 +28,7 @@ use crate::sys::{self, named, raw, safe_path};
 
 /// The identity of an agent: the same for all its instances, and another for every agent of a user
 /// and a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The place of the lock: servers, or a directory.
     pub location: String,

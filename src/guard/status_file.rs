@@ -25,9 +25,8 @@ const BYTES_MAX: u64 = 64 << 10;
 struct Stored {
     /// The instant of the status, on the clock of this host.
     at: Instant,
-    location: String,
-    bucket: String,
-    key: String,
+    #[serde(flatten)]
+    identity: Identity,
     status: AgentStatus,
 }
 
@@ -37,8 +36,7 @@ struct Stored {
 ///
 /// When the file cannot be written.
 pub fn write(dir: &Path, identity: &Identity, at: Instant, status: AgentStatus) -> io::Result<()> {
-    let Identity { location, bucket, key, .. } = identity.clone();
-    let text = serde_json::to_vec(&Stored { at, location, bucket, key, status })?;
+    let text = serde_json::to_vec(&Stored { at, identity: identity.clone(), status })?;
     private_file::replace(dir, FILE, &text)
 }
 
@@ -50,12 +48,10 @@ pub fn read(base: &Path, location: &str, bucket: &str, from: Instant) -> Vec<Age
         let file = private_file::open(&dir.ok()?.path().join(FILE)).ok()?;
         let mut text = Vec::new();
         file.take(BYTES_MAX).read_to_end(&mut text).ok()?;
-        let stored: Stored = serde_json::from_slice(&text).ok()?;
-        let is_wanted = |it: &Stored| {
-            it.at >= from && it.location == location && it.bucket == bucket && it.status.is_valid()
-        };
-        let answer = |Stored { key, status, .. }| AgentAnswer { key, status: status.sanitized() };
-        Some(stored).filter(is_wanted).map(answer)
+        let Stored { at, identity, status } = serde_json::from_slice(&text).ok()?;
+        let is_asked = identity.location == location && identity.bucket == bucket;
+        let is_wanted = at >= from && is_asked && status.is_valid();
+        is_wanted.then(|| AgentAnswer { key: identity.key, status: status.sanitized() })
     };
     dirs.filter_map(stored).collect()
 }
