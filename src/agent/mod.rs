@@ -108,13 +108,6 @@ pub struct Setup<'a> {
     pub signals: Signals,
 }
 
-/// The files that an agent needs on a host, and the use of each.
-const REQUIRED_FILES: [(&str, &str); 3] = [
-    ("/bin/sh", "which runs the commands"),
-    ("/proc/self/exe", "from which the guard is started"),
-    ("/dev/null", "which commands read"),
-];
-
 /// Runs an agent until it is told to end.
 ///
 /// # Errors
@@ -122,7 +115,8 @@ const REQUIRED_FILES: [(&str, &str); 3] = [
 /// When the system has no thread, pipe or signal handler to give, or lacks a file
 /// that every agent needs.
 pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
-    check_required_files()?;
+    std::fs::metadata("/bin/sh").map_err(sys::named("/bin/sh, which runs the commands"))?;
+    sys::check_proc()?;
     reap_children_left();
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.log.destination, &setup.guard.commands.key);
@@ -160,9 +154,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         program,
         log: setup.log,
         upgrade: Upgrade::NotDue,
-        upgrade_within: timing.lock_time(),
+        timing,
         is_told_to_end: false,
-        end_within: timing.validity() + timing.stop_budget() + timing.renewal() + END_WITHIN,
         since: Since {
             state: sys::now(),
             why: "started".to_owned(),
@@ -245,14 +238,6 @@ fn reap_children_left() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
-/// Checks the required files, so that the error names the missing one.
-fn check_required_files() -> io::Result<()> {
-    REQUIRED_FILES.into_iter().try_for_each(|(file, why)| {
-        std::fs::metadata(file).map(drop).map_err(sys::named(format!("{file}, {why}")))
-    })?;
-    sys::check_proc()
-}
-
 /// Returns the lines about the settings of this agent.
 fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
     let timing = setup.config.timing;
@@ -306,7 +291,9 @@ fn turn_until_end(
             startup_lines.drain(..).for_each(|text| log::info!("{text}"));
         }
         if let Event::Shutdown(_) = event {
-            performer.service_manager.send_stopping(performer.end_within);
+            let timing = performer.timing;
+            let stopped_within = timing.validity() + timing.stop_budget() + timing.renewal();
+            performer.service_manager.send_stopping(stopped_within + END_WITHIN);
         }
         let now = sys::now();
         if let Event::StatusRequested = event {

@@ -1,7 +1,6 @@
 //! Performs the effects that the pump asks for. No effect blocks.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use log::Level;
 
@@ -17,7 +16,7 @@ use super::upgrade::Program;
 use crate::command::Change;
 use crate::core::report::{Reason, Report};
 use crate::core::{
-    AgentState, AgentStatus, Effect, Ending, Event, Instant, LockContext, Pump, Since,
+    AgentState, AgentStatus, Effect, Ending, Event, Instant, LockContext, Pump, Since, Timing,
 };
 use crate::exit::Exit;
 use crate::log::LogQueue;
@@ -35,11 +34,8 @@ pub(super) struct Performer<'a> {
     pub(super) signals: Signals,
     pub(super) program: Program,
     pub(super) log: &'a LogQueue,
-    /// How long the exit may take.
-    pub(super) end_within: Duration,
     pub(super) upgrade: Upgrade,
-    /// How long an upgrade that is due may wait until the log says so.
-    pub(super) upgrade_within: Duration,
+    pub(super) timing: Timing,
     /// A signal has told this agent to end.
     pub(super) is_told_to_end: bool,
     /// When the state and the service have changed last, and why.
@@ -205,7 +201,7 @@ impl Performer<'_> {
         }
         if !is_let {
             if let Upgrade::Due(since) = self.upgrade
-                && now.since(since) > self.upgrade_within
+                && now.since(since) > self.timing.lock_time()
             {
                 self.upgrade = Upgrade::Late;
                 log::warn!(

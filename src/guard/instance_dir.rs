@@ -227,15 +227,13 @@ impl InstanceDir {
     /// the time of an answer is killed. That has taken as long as its agent waits for an answer:
     /// another guard is for the next attempt.
     pub fn connect(&self, lock: &File, renewal: Duration) -> io::Result<Option<RunningGuard>> {
-        let began = sys::now();
-        let mut answer_within = None;
+        let (began, within) = (sys::now(), self.answer_time(renewal));
         loop {
             let Ok(Some(holder)) = raw::record_lock_holder(lock) else { return Ok(None) };
             if let Some(guard) = self.connect_by_socket() {
                 return Ok(Some(guard));
             }
             let Some(process) = open_guard(holder, lock) else { return Ok(None) };
-            let within = *answer_within.get_or_insert_with(|| self.answer_time(renewal));
             if sys::now() >= began.after(within) {
                 log::error!("the guard does not listen within {}, and is killed", Ms(within));
                 // The next guard waits for the lock.

@@ -5,8 +5,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use rustix::process::Pid;
-
 use super::note::{Fact, NoteThread, NotedProcess};
 use crate::command::{OutputPipe, Process, Runner, not_run};
 use crate::core::{Command, GuardInput, Outcome};
@@ -36,7 +34,9 @@ impl ServiceCommand {
         let command = output.command;
         let own_notes = notes.clone();
         let prepare = move |process: &Process| {
-            set_oom_score(command, process.group, &oom_score);
+            // Best effort: the kernel is told how ready it is to kill the process.
+            let path = format!("/proc/{}/oom_score_adj", process.group);
+            let _ = fs::write(path, oom_score_of(command, &oom_score));
             if command != Command::Start {
                 // A stop waits for no disk.
                 return Ok(());
@@ -88,12 +88,6 @@ impl ServiceCommand {
 /// Returns the note of a command that was spawned just now.
 fn fact(command: Command, process: &Process) -> Fact {
     Fact::Command(command, NotedProcess::spawned(process.group, process.ordered_at))
-}
-
-/// Tells the kernel how ready it is to kill a process of a command. Best effort.
-fn set_oom_score(command: Command, process: Pid, oom_score: &str) {
-    let path = format!("/proc/{process}/oom_score_adj");
-    let _ = fs::write(path, oom_score_of(command, oom_score));
 }
 
 /// Returns the OOM score of a command of an agent of this score. A process that start leaves behind
