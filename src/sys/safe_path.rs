@@ -1,8 +1,6 @@
 //! The path of a directory: a user who can replace one of the directories on it, or a symbolic
 //! link, decides what is found at its end.
 
-use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -38,35 +36,34 @@ impl From<Unusable> for io::Error {
 ///
 /// When another user could replace a part of the path, or the system fails.
 pub fn make_dir(path: &Path) -> Result<(), Unusable> {
-    let parts = |path: &Path| -> Vec<OsString> {
-        path.components().map(|part| part.as_os_str().to_owned()).collect()
+    resolve(&absolute(path), &mut 0).map(drop)
+}
+
+/// Makes and checks an absolute path; returns it without symbolic links, of which there have been
+/// so many.
+fn resolve(path: &Path, links: &mut u32) -> Result<PathBuf, Unusable> {
+    let mut above = match path.parent() {
+        Some(above) => resolve(above, links)?,
+        None => PathBuf::new(),
     };
-    let mut rest = VecDeque::from(parts(&absolute(path)));
-    let mut at = PathBuf::new();
-    let mut links = 0;
-    while let Some(part) = rest.pop_front() {
-        match Path::new(&part).components().next() {
-            // The directory `at` is no symbolic link.
-            Some(Component::ParentDir) => drop(at.pop()),
-            Some(Component::CurDir) | None => {}
-            Some(Component::RootDir | Component::Prefix(_) | Component::Normal(_)) => {
-                let next = at.join(&part);
-                let metadata = find_or_make(&next)?;
-                check_entries_safe(&next, &metadata).map_err(Unusable::Unsafe)?;
-                if !metadata.is_symlink() {
-                    at = next;
-                    continue;
-                }
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(Unusable::Failed(next, rustix::io::Errno::LOOP.into()));
-                }
-                let target = fs::read_link(&next).map_err(|error| Unusable::Failed(next, error))?;
-                parts(&target).into_iter().rev().for_each(|part| rest.push_front(part));
-            }
+    let at = match path.components().next_back() {
+        Some(Component::ParentDir) => {
+            above.pop();
+            return Ok(above);
         }
+        last => above.join(last.unwrap_or(Component::RootDir)),
+    };
+    let metadata = find_or_make(&at)?;
+    check_entries_safe(&at, &metadata).map_err(Unusable::Unsafe)?;
+    if !metadata.is_symlink() {
+        return Ok(at);
     }
-    Ok(())
+    *links += 1;
+    if *links > LINKS_MAX {
+        return Err(Unusable::Failed(at, rustix::io::Errno::LOOP.into()));
+    }
+    let target = fs::read_link(&at).map_err(|error| Unusable::Failed(at, error))?;
+    resolve(&above.join(target), links)
 }
 
 /// Makes a directory of this user alone, whatever the umask is. Nobody else can replace it: see
