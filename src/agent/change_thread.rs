@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::inbox::{Inbox, NewestSender, newest_inbox};
+use crossbeam_channel::Receiver;
+
+use super::inbox::{Inbox, InboxSender, inbox};
 use crate::command::{Change, Commands, OutputPipe, Process, not_run};
 use crate::core::{Command, Instant, Outcome};
 use crate::log::command_output;
@@ -27,7 +29,9 @@ const KILLED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The pump's end of the thread.
 pub(super) struct ChangeHandle {
-    changes: NewestSender<Change>,
+    changes: InboxSender<Change>,
+    /// The receiving end of the queue too, by which the oldest change is dropped.
+    oldest: Receiver<Change>,
     shared: Arc<Shared>,
 }
 
@@ -55,27 +59,31 @@ impl ChangeHandle {
     ///
     /// When the system has no pipe, descriptor or thread to give.
     pub(super) fn start(commands: Commands, within: Duration) -> io::Result<ChangeHandle> {
-        let (own, changes) = newest_inbox(CHANGES_MAX)?;
+        let (own, changes) = inbox(CHANGES_MAX)?;
+        let oldest = changes.items.clone();
         let shared = Arc::new(Shared { ends: AtomicBool::default(), done: Waker::new()? });
         let output = OutputPipe::new(Command::OnChange, None)?;
         let own_shared = Arc::clone(&shared);
         let mut thread = ChangeThread { commands, output, changes, shared, within };
         sys::start_thread("putex-change", move || thread.work())?;
-        Ok(ChangeHandle { changes: own, shared: own_shared })
+        Ok(ChangeHandle { changes: own, oldest, shared: own_shared })
     }
 
     /// Queues a change, without waiting.
     pub(super) fn tell(&self, change: Change) {
-        if let Some(Change { old, new, .. }) = self.changes.send(change) {
+        let Some(refused) = self.changes.offer(change) else { return };
+        // The thread may have made room meanwhile. No one else sends, so there is room now.
+        if let Ok(Change { old, new, .. }) = self.oldest.try_recv() {
             log::warn!("on-change {old} -> {new}: it is not told: {CHANGES_MAX} later ones wait");
         }
+        self.changes.offer(refused);
     }
 
     /// Has the command run for the last change, and waits a short time for its end: the service is
     /// down, so that nothing waits for this thread.
     pub(super) fn end(&self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        self.changes.wake();
+        self.changes.waker.wake();
         sys::is_ready_soon(&self.shared.done, 2 * LAST_RUN_WITHIN + KILLED_WITHIN);
     }
 }

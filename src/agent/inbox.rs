@@ -17,7 +17,7 @@ use crate::sys::{Alarm, Waker};
 
 /// The receiver's end.
 pub(super) struct Inbox<T> {
-    items: Receiver<T>,
+    pub(super) items: Receiver<T>,
     /// Becomes readable when an item is sent.
     pub(super) waker: Arc<Waker>,
     alarm: Alarm,
@@ -29,23 +29,6 @@ pub(super) struct InboxSender<T> {
     items: Sender<T>,
     /// Wakes the receiver without an item.
     pub(super) waker: Arc<Waker>,
-}
-
-/// A sender's end of a queue that keeps the newest items.
-pub(super) struct NewestSender<T> {
-    sender: InboxSender<T>,
-    oldest: Receiver<T>,
-}
-
-/// Makes both ends of a queue that keeps the newest items, `most` of them.
-///
-/// # Errors
-///
-/// When the process has no descriptor left.
-pub(super) fn newest_inbox<T>(most: usize) -> io::Result<(NewestSender<T>, Inbox<T>)> {
-    let (sender, inbox) = inbox(most)?;
-    let oldest = inbox.items.clone();
-    Ok((NewestSender { sender, oldest }, inbox))
 }
 
 /// Makes both ends of a queue in which `most` items may wait.
@@ -73,22 +56,6 @@ impl<T> InboxSender<T> {
         let refused = self.items.try_send(item);
         self.waker.wake();
         refused.err().map(|refused| refused.into_inner())
-    }
-}
-
-impl<T> NewestSender<T> {
-    /// Sends an item without waiting. Returns the oldest one if it was dropped: there was no room.
-    pub(super) fn send(&self, item: T) -> Option<T> {
-        let refused = self.sender.offer(item)?;
-        // The receiver may have made room meanwhile. No one else sends, so there is room now.
-        let dropped = self.oldest.try_recv().ok();
-        self.sender.offer(refused);
-        dropped
-    }
-
-    /// Wakes the receiver without an item.
-    pub(super) fn wake(&self) {
-        self.sender.waker.wake();
     }
 }
 
