@@ -20,16 +20,11 @@ use crate::sys;
 ///
 /// Why the bucket cannot be used, or why it may not be marked. One that exists with fewer replicas
 /// is not marked.
-pub fn run(
-    bucket: &mut dyn Bucket,
-    name: &str,
-    replicas: u32,
-    is_local: bool,
-) -> Result<String, Refusal> {
+pub fn run(bucket: &mut dyn Bucket, name: &str, replicas: u32) -> Result<String, Refusal> {
     let none = FirstKeys::read(&[]);
     let (info, _) = open_or_make(bucket, none, sys::now().after(REACH_MAX))?;
     // A directory ends with its host: what is in it is as old as the boot at most.
-    if !is_local {
+    if info.may_be_lost {
         if let Some(why) = too_few_replicas(name, info.replicas, replicas) {
             return Err(Refusal::new(Exit::Unsafe, why));
         }

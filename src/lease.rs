@@ -71,8 +71,7 @@ impl Request {
     }
 }
 
-/// Serves a request. `base` is the directory for files of this host. `is_local`: the bucket is a
-/// directory, which ends with the host.
+/// Serves a request. `base` is the directory for files of this host.
 ///
 /// # Errors
 ///
@@ -80,7 +79,6 @@ impl Request {
 pub fn run(
     request: &Request,
     bucket: Box<dyn Bucket>,
-    is_local: bool,
     base: &Path,
     destination: Destination,
 ) -> Result<Ended, Refusal> {
@@ -90,7 +88,7 @@ pub fn run(
     let notes = notes.inspect_err(|error| speaker.tell(Level::Warn, &no_notes(&error.text))).ok();
     let mut process = Process { request, leases, notes, speaker, pace: Pace::new(REQUEST_MAX) };
     match &request.task {
-        Task::One(name, task) => process.run_one(name, task, is_local),
+        Task::One(name, task) => process.run_one(name, task),
         Task::List(prefix) => process.list(prefix.as_ref()),
     }
 }
@@ -122,12 +120,11 @@ struct Process<'a> {
 }
 
 impl Process<'_> {
-    fn run_one(&mut self, name: &Name, task: &LeaseTask, is_local: bool) -> Result<Ended, Refusal> {
+    fn run_one(&mut self, name: &Name, task: &LeaseTask) -> Result<Ended, Refusal> {
         let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
         let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
         let drift_ppm = self.request.drift_ppm;
-        let mut command =
-            LeaseCommand::new(task.clone(), drift_ppm, number as u64, !is_local, sys::now());
+        let mut command = LeaseCommand::new(task.clone(), drift_ppm, number as u64, sys::now());
         loop {
             let step = command.next(sys::now());
             if let LeaseStep::Rest(until) = step {

@@ -157,7 +157,7 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
         Ok(store)
     };
     let signals = || Endings::open().map_err(Refusal::system("no signals: "));
-    let (name, source, is_local) = (&bucket.name, connect::source(bucket), bucket.is_local());
+    let (name, source) = (&bucket.name, connect::source(bucket));
     let (text, status) = match (request, &bucket.location) {
         (Request::Lock(request), Location::Dir(base)) => {
             return lock::run(request, LockLocation::Dir { base, bucket: name }, destination);
@@ -172,11 +172,10 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
             grab::run(request, existing_if(request.needs_bucket())?, destination)?
         }
         (Request::Lease(request), _) => {
-            let store = existing_if(request.needs_bucket())?;
-            lease::run(request, store, is_local, &source.base, destination)?
+            lease::run(request, existing_if(request.needs_bucket())?, &source.base, destination)?
         }
         (Request::Put(put), _) => lease::run_put(put, existing_if(true)?, destination)?,
-        (Request::Init, _) => (init::run(&mut *store()?, name, bucket.replicas, is_local)?, 0),
+        (Request::Init, _) => (init::run(&mut *store()?, name, bucket.replicas)?, 0),
         (Request::Status(request), _) => status::run(request, &source, store()?)?,
         (Request::Switchover(request), _) => {
             switchover::run(request, &source, store()?, destination, signals()?)?

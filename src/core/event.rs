@@ -77,6 +77,9 @@ pub struct BucketInfo {
     /// How long the bucket is known to have existed, by a clock of this host.
     /// `None` when the store cannot tell.
     pub age: Option<Duration>,
+    /// Whether an earlier bucket of this name may have been lost while locks or leases in it were
+    /// held. A directory ends with its host.
+    pub may_be_lost: bool,
     /// The number of servers that keep a copy of the bucket.
     pub replicas: u32,
     /// Remarks for the operator: which server answered, whether the bucket was created just now,

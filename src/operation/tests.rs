@@ -106,7 +106,8 @@ impl Bucket for Lossy {
         self.is_open = true;
         let id = BucketId { epoch: "e".to_owned(), created: String::new() };
         let (last, remarks, retires) = (self.at(), Vec::new(), Ok(()));
-        let bucket = BucketInfo { id, last, age: None, replicas: 1, remarks, retires };
+        let bucket =
+            BucketInfo { id, last, age: None, may_be_lost: true, replicas: 1, remarks, retires };
         Ok(Some((bucket, Vec::new())))
     }
 

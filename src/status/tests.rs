@@ -79,8 +79,15 @@ impl Bucket for Scripted {
     ) -> StoreResult<Option<OpenedBucket>> {
         let remarks = Vec::new();
         let id = BucketId { epoch: "e".to_owned(), created: String::new() };
-        let bucket =
-            BucketInfo { id, last: Revision(9), age: None, replicas: 1, remarks, retires: Ok(()) };
+        let bucket = BucketInfo {
+            id,
+            last: Revision(9),
+            age: None,
+            may_be_lost: true,
+            replicas: 1,
+            remarks,
+            retires: Ok(()),
+        };
         Ok(Some((bucket, Vec::new())))
     }
 

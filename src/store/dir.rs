@@ -147,7 +147,8 @@ impl Bucket for DirStore {
         drop(held);
         // A key that was removed with all its files looks like one that never existed.
         let age = if last.0 == 0 { folder.time_since_creation(&id) } else { None };
-        let info = BucketInfo { id, last, age, replicas: 1, remarks, retires: Ok(()) };
+        let (may_be_lost, retires) = (false, Ok(()));
+        let info = BucketInfo { id, last, age, may_be_lost, replicas: 1, remarks, retires };
         self.open = Some(OpenFolder { folder, watch });
         Ok(Some((info, entries)))
     }

@@ -148,8 +148,15 @@ impl World {
         let epoch = self.value.clone();
         let id = BucketId { epoch, created: self.value.clone() };
         let (last, age) = (self.key_state.revision, Some(Duration::MAX));
-        let bucket =
-            BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
+        let bucket = BucketInfo {
+            id,
+            last,
+            age,
+            may_be_lost: false,
+            replicas: 1,
+            remarks: Vec::new(),
+            retires: Ok(()),
+        };
         let pause = PauseEntry::default();
         Opened { bucket, key_states: vec![self.key_state.clone()], pause }
     }

@@ -70,21 +70,14 @@ pub struct LeaseCommand {
 }
 
 impl LeaseCommand {
-    /// Returns a command. `attempt` is a number that no other command has. `may_be_lost`: the
-    /// bucket may be lost and made anew while leases of it are held.
-    pub fn new(
-        task: LeaseTask,
-        drift_ppm: u32,
-        attempt: u64,
-        may_be_lost: bool,
-        now: Instant,
-    ) -> LeaseCommand {
+    /// Returns a command. `attempt` is a number that no other command has.
+    pub fn new(task: LeaseTask, drift_ppm: u32, attempt: u64, now: Instant) -> LeaseCommand {
         let wait = if let LeaseTask::Expire { wait } = task { wait } else { Duration::ZERO };
         LeaseCommand {
             task,
             drift_ppm,
             attempt,
-            may_be_lost,
+            may_be_lost: true,
             began: now,
             until: now.after(REACH_MAX.max(wait)),
             wait_until: now.after(wait),
@@ -194,8 +187,8 @@ impl LeaseCommand {
             // The notes and the write are those of another bucket.
             (self.notes, self.write, self.expiring) = (notes, None, None);
         }
-        (self.bucket, self.mark) = (Some(info.id), Some(mark).filter(|_| self.may_be_lost));
-        self.replicas = info.replicas;
+        (self.bucket, self.mark) = (Some(info.id), Some(mark).filter(|_| info.may_be_lost));
+        (self.may_be_lost, self.replicas) = (info.may_be_lost, info.replicas);
         self.phase = Phase::Reading;
     }
 

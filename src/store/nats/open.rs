@@ -65,6 +65,7 @@ impl NatsStore {
             id: BucketId { epoch, created: info.created },
             last: Revision(info.last_seq).max(written),
             age: None,
+            may_be_lost: true,
             replicas: accepted.replicas,
             remarks,
             retires: self.retires(accepted.has_ttl),

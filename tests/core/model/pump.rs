@@ -130,6 +130,7 @@ impl Pumps {
                     id: BucketId { epoch: EPOCH.to_owned(), created: "before".to_owned() },
                     last: key_state.revision,
                     age: Some(Duration::from_secs(3600)),
+                    may_be_lost: false,
                     replicas: 1,
                     remarks: Vec::new(),
                     retires: Ok(()),

@@ -244,8 +244,15 @@ impl World<'_> {
             }
         };
         let (id, last) = (self.store.id(), last.max(seen));
-        let bucket =
-            BucketInfo { id, last, age, replicas: 1, remarks: Vec::new(), retires: Ok(()) };
+        let bucket = BucketInfo {
+            id,
+            last,
+            age,
+            may_be_lost: age.is_none(),
+            replicas: 1,
+            remarks: Vec::new(),
+            retires: Ok(()),
+        };
         Opened { bucket, key_states, pause: self.pause_if_any(site) }
     }
 

@@ -253,6 +253,7 @@ fn opened(text: &str) -> Result<Event, String> {
         id,
         last: Revision(words.number("last", last)?),
         age: age.transpose()?,
+        may_be_lost: true,
         replicas: words.count("replicas", 1)?,
         remarks: Vec::new(),
         retires: Ok(()),

@@ -13,6 +13,7 @@ fn info(replicas: u32, last: u64) -> BucketInfo {
         id: BucketId { epoch: "8c3e".to_owned(), created: String::new() },
         last: Revision(last),
         age: None,
+        may_be_lost: true,
         replicas,
         remarks: Vec::new(),
         retires: Ok(()),
@@ -42,7 +43,7 @@ fn mark() -> Mark {
 /// Returns a command, begun at second 100 on a bucket of so many copies, to which this lease was
 /// shown.
 fn begun(task: LeaseTask, replicas: u32, stored: StoredLease, notes: Observed) -> LeaseCommand {
-    let mut command = LeaseCommand::new(task, 10_000, 77, true, at(100));
+    let mut command = LeaseCommand::new(task, 10_000, 77, at(100));
     open(&mut command, replicas, notes, 100);
     assert!(matches!(command.next(at(100)), LeaseStep::Read(_)));
     command.handle(LeaseInput::Read(Ok(stored)), at(101));
@@ -259,12 +260,12 @@ fn in_a_new_bucket_a_lease_is_claimed_only_after_those_of_a_lost_one_have_run_ou
         assert!(matches!(command.next(at(now)), LeaseStep::Read(_)));
         command.handle(LeaseInput::Read(Ok(NONE)), at(now));
     };
-    let mut check = LeaseCommand::new(CHECK, 10_000, 77, true, at(100));
+    let mut check = LeaseCommand::new(CHECK, 10_000, 77, at(100));
     find_nobody(&mut check, &none, &Observed::default(), 100);
     assert_eq!(check.ended(), Some(&LeaseEnd::Checked(LeaseState::Unsure, None)));
     let mut notes = Observed::default();
     for (now, is_believed) in [(100, false), (161, false), (163, true)] {
-        let mut command = LeaseCommand::new(claiming(), 10_000, 77, true, at(now));
+        let mut command = LeaseCommand::new(claiming(), 10_000, 77, at(now));
         find_nobody(&mut command, &none, &notes, now);
         let step = command.next(at(now));
         assert_eq!(matches!(step, LeaseStep::WriteMark(_, _)), is_believed, "{now}");

@@ -226,7 +226,7 @@ impl Simulation {
         let client = &mut self.clients[id];
         client.requested = requested;
         client.extends = matches!(task, LeaseTask::Extend { .. });
-        LeaseCommand::new(task, DRIFT_PPM, attempt, true, client.local(self.now))
+        LeaseCommand::new(task, DRIFT_PPM, attempt, client.local(self.now))
     }
 
     /// A client begins a command, or does the next step of it.
@@ -305,6 +305,7 @@ impl Simulation {
                     id: BucketId { epoch: self.epoch.to_string(), created: String::new() },
                     last: Revision(self.last),
                     age: None,
+                    may_be_lost: true,
                     replicas: self.replicas,
                     remarks: Vec::new(),
                     retires: Ok(()),

@@ -57,7 +57,7 @@ fn bucket_opened(info: &BucketInfo) -> Input {
 fn info(last: u64) -> BucketInfo {
     let id = BucketId { epoch: "1".to_owned(), created: String::new() };
     let (last, remarks) = (Revision(last), Vec::new());
-    BucketInfo { id, last, age: None, replicas: 1, remarks, retires: Ok(()) }
+    BucketInfo { id, last, age: None, may_be_lost: true, replicas: 1, remarks, retires: Ok(()) }
 }
 
 /// Plays a seed of commands.

@@ -127,6 +127,7 @@ impl Bucket {
             id: BucketId { epoch: self.id.to_string(), created: String::new() },
             last: Revision(self.last),
             age: None,
+            may_be_lost: true,
             replicas: 1,
             remarks: Vec::new(),
             retires: Ok(()),
