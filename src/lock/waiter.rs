@@ -1,8 +1,5 @@
 //! How a process waits in a directory of locks: for the lock of the folder, for the ends and the
 //! changes of tickets, and for a signal where it takes signals.
-//!
-//! The system call that waits for the end of a ticket has no deadline: where there is one, a thread
-//! calls it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,21 +7,20 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use rustix::event::PollFd;
 
 use crate::core::tickets::{Name, StoredTicket};
-use crate::core::{Instant, Revision, StoreError, StoreErrorKind};
+use crate::core::{Instant, StoreError, StoreErrorKind};
 use crate::exit::{Exit, Refusal};
 use crate::lock::signals::Signals;
 use crate::store::StoreResult;
 use crate::store::dir::folder::Folder;
+use crate::store::dir::ticket_ends::TicketEnds;
 use crate::store::dir::tickets::{Entered, Listed, wait_for_end};
 use crate::store::dir::watch::Watch;
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
 const ENTERED_WITHIN: Duration = Duration::from_secs(10);
@@ -53,14 +49,8 @@ pub(crate) struct Waiter<'a> {
     /// Tells of changes of tickets that end by themselves. `None` until such a ticket is waited
     /// for.
     changes: Option<Watch>,
-    /// Woken by threads at the end of a ticket, or when one cannot wait for that.
-    waker: Arc<Waker>,
-    /// How the wait of a thread has ended, which it sends before it wakes.
-    ends: Receiver<io::Result<()>>,
-    /// Cloned for each thread.
-    end_sender: Sender<io::Result<()>>,
-    /// The keys and revisions of the tickets for which there is a thread.
-    heard: BTreeSet<(String, Revision)>,
+    /// Tells of the ends of tickets that processes have, where there is a deadline too.
+    ends: TicketEnds,
 }
 
 /// The result of a look at the tickets.
@@ -120,9 +110,8 @@ pub(crate) fn in_bucket<T>(
 
 impl<'a> Waiter<'a> {
     fn new(asker: Asker<'a>, folder: Rc<Folder>) -> Result<Waiter<'a>, NotWaited> {
-        let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
-        let ((end_sender, ends), heard) = (mpsc::channel(), BTreeSet::new());
-        Ok(Waiter { asker, folder, changes: None, waker, ends, end_sender, heard })
+        let ends = TicketEnds::new().map_err(cannot_wait)?;
+        Ok(Waiter { asker, folder, changes: None, ends })
     }
 
     /// Enters the bucket and does something there. Others are in it for some microseconds, or,
@@ -184,44 +173,27 @@ impl<'a> Waiter<'a> {
                         changes.subscribe(&[&ticket.key]);
                     }
                 }
-                false => self.hear_end(ticket)?,
+                false => {
+                    let file = self.open_to_wait(ticket)?;
+                    let added = self.ends.add(&ticket.key, ticket.revision, file);
+                    added.map_err(cannot_wait)?;
+                }
             }
         }
         self.wait_for_wake(until)
     }
 
-    /// Opens a ticket to wait for its end, see [`Folder::open_to_wait`].
+    /// Opens a ticket to wait for its end; `None` if it has ended, or was written anew since it was
+    /// found: one that got a slot ends no wait for that slot.
     fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotWaited> {
-        let opened = self.folder.open_to_wait(ticket);
-        opened.map_err(|error| self.not_waited(error))
-    }
-
-    /// Has a thread wait for the end of a ticket that a process has.
-    fn hear_end(&mut self, ticket: &StoredTicket) -> Result<(), NotWaited> {
-        if !self.heard.insert((ticket.key.clone(), ticket.revision)) {
-            return Ok(());
-        }
-        let file = self.open_to_wait(ticket)?;
-        self.start_to_wait(move || file.map_or(Ok(()), wait_for_end))
-    }
-
-    /// Starts a thread that waits, and then wakes this process.
-    fn start_to_wait(
-        &self,
-        wait: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> Result<(), NotWaited> {
-        let (waker, end_sender) = (Arc::clone(&self.waker), self.end_sender.clone());
-        let run = move || {
-            // The receiver is gone when this process does not wait any more.
-            let _ = end_sender.send(wait());
-            waker.wake();
-        };
-        sys::start_small_thread("putex-ticket", run).map(drop).map_err(cannot_wait)
+        let opened = self.folder.open_to_wait(&ticket.key);
+        let opened = opened.map_err(|error| self.not_waited(error))?;
+        Ok(opened.filter(|(_, revision)| *revision == ticket.revision).map(|(file, _)| file))
     }
 
     /// Waits for an end, a change, a signal, or this instant.
     fn wait_for_wake(&mut self, until: Option<Instant>) -> Result<(), NotWaited> {
-        let Waiter { asker, folder, changes, waker, ends, .. } = self;
+        let Waiter { asker, folder, changes, ends } = self;
         let alarm = Alarm::new().map_err(cannot_wait)?;
         // Where the system has no means left to tell of changes, the tickets are inspected now and
         // then.
@@ -230,7 +202,7 @@ impl<'a> Waiter<'a> {
         let until = until.into_iter().chain(soon).min();
         loop {
             let changed = changes.as_ref().and_then(Watch::queue);
-            let all = [Some(waker.as_fd()), asker.signals.map(AsFd::as_fd), changed];
+            let all = [Some(ends.as_fd()), asker.signals.map(AsFd::as_fd), changed];
             let all = all.into_iter().flatten();
             let mut polled: Vec<_> =
                 all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -238,10 +210,10 @@ impl<'a> Waiter<'a> {
             if let Some(signal) = asker.signals.and_then(Signals::next_deadly) {
                 return Err(NotWaited::Interrupted(signal));
             }
-            let is_over = sys::is_ready(&**waker) || until.is_some_and(|at| sys::now() >= at);
+            let has_ended = ends.ended().map_err(cannot_wait)?.is_some();
+            let is_over = has_ended || until.is_some_and(|at| sys::now() >= at);
             if is_over || changes.as_mut().is_some_and(|it| it.has_changed(folder)) {
-                waker.clear();
-                return ends.try_iter().collect::<io::Result<()>>().map_err(cannot_wait);
+                return Ok(());
             }
         }
     }
@@ -249,23 +221,4 @@ impl<'a> Waiter<'a> {
 
 fn cannot_wait(error: io::Error) -> NotWaited {
     NotWaited::Refused(Refusal::system("cannot wait: ")(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The lock was free, and its waiter and all behind that slept for ever.
-    #[test]
-    fn a_thread_that_cannot_wait_for_the_end_of_a_ticket_ends_the_wait() {
-        let base = std::env::temp_dir().join(format!("putex-waiter-{}", std::process::id()));
-        let name = Name::parse("web/x").expect("a name");
-        let asker = Asker { name: &name, limit: None, signals: None };
-        let waited = in_bucket((&base, "b"), asker, |waiter| {
-            waiter.start_to_wait(|| Err(rustix::io::Errno::NOLCK.into()))?;
-            waiter.wait_for_wake(Some(sys::now().after(sys::PATIENCE)))
-        });
-        std::fs::remove_dir_all(base).expect("a folder");
-        assert_eq!(waited.map_err(|refusal| refusal.exit), Err(Exit::System));
-    }
 }

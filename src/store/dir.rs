@@ -7,7 +7,7 @@
 //! | `KEY.key` | revision, headers, blank line, payload | by compare-and-set |
 //! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::send`] |
 //! | `KEY.held` | as `KEY.key`: a ticket that a process has, see [`tickets`] | by that process |
-//! | `KEY.until` | as `KEY.key`: a ticket that stands until an instant | by `putex grab` |
+//! | `KEY.until` | as `KEY.key`: a ticket that stands until an instant | by compare-and-set |
 //! | `new` | the next content of one of these; without meaning otherwise | under the lock |
 //!
 //! In `KEY` all characters but letters, digits and `-_=.` are escaped with `%`. Every file
@@ -34,18 +34,21 @@ pub(crate) mod folder;
 pub(super) mod permissions;
 pub(crate) mod sequence;
 pub(crate) mod text;
-pub(crate) mod ticket_time;
+pub(crate) mod ticket_ends;
+mod ticket_time;
 pub mod tickets;
 pub(crate) mod watch;
 
 use std::ffi::OsStr;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::folder::{EPOCH, Folder};
 use self::permissions::refused;
 use self::text::Kind;
+use self::ticket_ends::TicketEnds;
 use self::watch::Watch;
 use super::{
     AgentMessage, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
@@ -87,6 +90,26 @@ pub struct DirStore {
 struct OpenFolder {
     folder: Folder,
     watch: Watch,
+    /// Tells of the ends of tickets that processes have. `None` until such a ticket is subscribed
+    /// to.
+    ends: Option<TicketEnds>,
+}
+
+impl OpenFolder {
+    /// Has the ends told of the tickets that are subscribed to and that processes have, as they
+    /// stand now. An end before that is told at once, or by the removal of the file.
+    fn add_tickets(&mut self) -> io::Result<()> {
+        for key in self.watch.keys().filter(|key| Kind::of_entry(key) == Kind::Until) {
+            // A file that cannot be read is an error of the listing.
+            let Ok(Some((file, revision))) = self.folder.open_to_wait(key) else { continue };
+            let ends = match &mut self.ends {
+                Some(ends) => ends,
+                none => none.insert(TicketEnds::new()?),
+            };
+            ends.add(key, revision, Some(file))?;
+        }
+        Ok(())
+    }
 }
 
 impl DirStore {
@@ -149,7 +172,7 @@ impl Bucket for DirStore {
         let age = if last.0 == 0 { folder.time_since_creation(&id) } else { None };
         let (may_be_lost, retires) = (false, Ok(()));
         let info = BucketInfo { id, last, age, may_be_lost, replicas: 1, remarks, retires };
-        self.open = Some(OpenFolder { folder, watch });
+        self.open = Some(OpenFolder { folder, watch, ends: None });
         Ok(Some((info, entries)))
     }
 
@@ -199,21 +222,33 @@ impl Bucket for DirStore {
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
         let Some(open) = &mut self.open else { return Hint::Gone(not_open().to_string()) };
-        let OpenFolder { folder, watch } = open;
+        let cannot_wait = |error: io::Error| Hint::Gone(format!("cannot wait: {error}"));
+        if let Err(error) = open.add_tickets() {
+            return cannot_wait(error);
+        }
+        let OpenFolder { folder, watch, ends } = open;
         // Only a loss matters here; `next_hint` returns it.
         let _ = folder.verify();
         loop {
             if let Some(hint) = watch.next_hint(folder) {
                 return hint;
             }
-            // Without a queue `wake` is polled twice, and its first result counts.
+            match ends.as_ref().map_or(Ok(None), TicketEnds::ended) {
+                Ok(None) => {}
+                Ok(Some(key)) => return Hint::Changed { key, revision: None, is_end: true },
+                Err(error) => return cannot_wait(error),
+            }
+            // In the place of one that is missing `wake` is polled again, and its first result
+            // counts.
             let queue = watch.queue().unwrap_or(wake);
-            let polled = [(wake, PollFlags::IN), (queue, PollFlags::IN)];
+            let ended = ends.as_ref().map_or(wake, AsFd::as_fd);
+            let polled = [wake, queue, ended].map(|fd| (fd, PollFlags::IN));
             match Alarm::new().and_then(|alarm| alarm.wait(polled, deadline)) {
-                Ok([true, _]) => return Hint::Woken,
-                Ok([false, false]) => return Hint::Elapsed,
-                Ok([false, true]) => watch.read_events(folder),
-                Err(error) => return Hint::Gone(format!("cannot wait: {error}")),
+                Ok([true, ..]) => return Hint::Woken,
+                Ok([false, false, false]) => return Hint::Elapsed,
+                Ok([false, true, _]) => watch.read_events(folder),
+                Ok([false, false, true]) => continue,
+                Err(error) => return cannot_wait(error),
             }
             // Events of other keys must not extend the deadline.
             if deadline.is_some_and(|at| sys::now() >= at) {

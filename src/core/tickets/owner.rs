@@ -189,6 +189,9 @@ pub struct TicketOwner {
     renews_alone: bool,
     /// Since when the names were free at every probe.
     quiet_since: Option<Instant>,
+    /// The clock by which a ticket of a script tells when it has run out; `None` for one that no
+    /// other process has.
+    clock: Option<String>,
     /// Since when this process has seen the earlier tickets unmoved, and the bucket. If the clock
     /// has no name, nothing is noted for other processes.
     seen: Observed,
@@ -231,6 +234,7 @@ impl TicketOwner {
             list_at: now,
             renews_alone: false,
             quiet_since: None,
+            clock: None,
             seen: Observed::default(),
             noted: (Revision(0), Observed::default()),
             last_message: None,
@@ -252,10 +256,18 @@ impl TicketOwner {
         TicketOwner { asker: Asker::Script { withdraws }, ..self }
     }
 
-    /// Shares notes with other processes that have this clock.
+    /// Shares notes with other processes that have this clock, unless it has no name.
     #[must_use]
     pub fn with_notes(self, clock: &str) -> TicketOwner {
-        TicketOwner { seen: Observed::nothing(clock, ""), ..self }
+        let seen = Observed::nothing(clock, "");
+        TicketOwner { clock: Some(clock.to_owned()).filter(|it| !it.is_empty()), seen, ..self }
+    }
+
+    /// Has the ticket tell by this clock when it has run out. All processes have the same one, also
+    /// where its name is blank, so nothing is noted.
+    #[must_use]
+    pub fn with_clock_of_all(self, clock: &str) -> TicketOwner {
+        TicketOwner { clock: Some(clock.to_owned()), ..self }
     }
 
     /// Returns the last element of the key of the own ticket.
@@ -369,8 +381,7 @@ impl TicketOwner {
         write.send_again(now);
         if let Asker::Script { .. } = self.asker {
             let at = now.after(self.timing.removal_wait(self.ticket.lifetime));
-            let clock = Some(self.seen.clock().to_owned()).filter(|clock| !clock.is_empty());
-            self.ticket.runs_out = clock.map(|clock| RunsOut { clock, at });
+            self.ticket.runs_out = self.clock.clone().map(|clock| RunsOut { clock, at });
         }
         self.ticket.attempt = write.attempt;
         let (at, ticket) = (write.expected, self.ticket.clone());

@@ -45,6 +45,11 @@ impl Watch {
         self.queue.as_ref().map(AsFd::as_fd)
     }
 
+    /// Returns the keys that are subscribed to.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.subscribed.iter().map(String::as_str)
+    }
+
     /// Tells of changes of these keys too, from now on.
     pub(crate) fn subscribe(&mut self, keys: &[&str]) {
         self.subscribed.extend(keys.iter().map(|key| (*key).to_owned()));

@@ -301,15 +301,11 @@ impl Simulation {
         let current = self.current(epoch).revision;
         let input = match step {
             LeaseStep::Open(_) => {
-                let info = BucketInfo {
-                    id: BucketId { epoch: self.epoch.to_string(), created: String::new() },
-                    last: Revision(self.last),
-                    age: None,
-                    may_be_lost: true,
-                    replicas: self.replicas,
-                    remarks: Vec::new(),
-                    retires: Ok(()),
-                };
+                let id = BucketId { epoch: self.epoch.to_string(), created: String::new() };
+                let (last, replicas, remarks) = (Revision(self.last), self.replicas, Vec::new());
+                let (may_be_lost, retires) = (true, Ok(()));
+                let info =
+                    BucketInfo { id, last, age: None, may_be_lost, replicas, remarks, retires };
                 let (epoch, notes) = self.clients[client].notes.clone();
                 let notes = if epoch == self.epoch { notes } else { Observed::default() };
                 LeaseInput::Opened(Ok(Box::new((info, self.read_mark(), notes))))
