@@ -109,14 +109,8 @@ pub fn run(
             };
             process.grab(owner, *busy_status)
         }
-        Task::Release => {
-            let whose = Whose::Own(ticket.incarnation);
-            process.release(Releaser::new(ticket.name, whose, sys::now()))
-        }
-        Task::Break(holder) => {
-            let whose = Whose::OfHolder(holder.clone());
-            process.release(Releaser::new(ticket.name, whose, sys::now()))
-        }
+        Task::Release => process.release(ticket.name, Whose::Own(ticket.incarnation)),
+        Task::Break(holder) => process.release(ticket.name, Whose::OfHolder(holder.clone())),
     }
 }
 
@@ -267,7 +261,8 @@ impl Process<'_> {
         }
     }
 
-    fn release(mut self, mut releaser: Releaser) -> Result<Ended, Refusal> {
+    fn release(mut self, name: Name, whose: Whose) -> Result<Ended, Refusal> {
+        let mut releaser = Releaser::new(name, whose, sys::now());
         loop {
             let input = self.perform(releaser.next(sys::now()), "");
             releaser.handle(input, sys::now());

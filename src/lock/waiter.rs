@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::PollFd;
 
-use crate::core::tickets::{Name, StoredTicket};
-use crate::core::{Instant, StoreError, StoreErrorKind};
-use crate::exit::{Exit, Refusal};
+use crate::core::tickets::StoredTicket;
+use crate::core::{Instant, StoreError};
+use crate::exit::Refusal;
 use crate::lock::signals::Signals;
 use crate::store::StoreResult;
 use crate::store::dir::folder::Folder;
@@ -31,20 +30,12 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 /// How often a ticket is inspected whose change nobody tells of.
 const INSPECT: Duration = Duration::from_millis(250);
 
-/// A process that asks for a lock, or ends one.
-#[derive(Clone, Copy)]
-pub(crate) struct Asker<'a> {
-    /// The name that the process asks for.
-    pub(crate) name: &'a Name,
+/// A process that asks for a lock in an open bucket.
+pub(super) struct Waiter<'a> {
     /// When the process does not wait any longer; `None` if it waits for ever.
-    pub(crate) limit: Option<Instant>,
+    limit: Option<Instant>,
     /// The signals that end its wait, if it takes signals.
-    pub(crate) signals: Option<&'a Signals>,
-}
-
-/// A process in an open bucket.
-pub(crate) struct Waiter<'a> {
-    asker: Asker<'a>,
+    signals: Option<&'a Signals>,
     folder: Rc<Folder>,
     /// Tells of changes of tickets that end by themselves. `None` until such a ticket is waited
     /// for.
@@ -53,30 +44,25 @@ pub(crate) struct Waiter<'a> {
     ends: TicketEnds,
 }
 
-/// The result of a look at the tickets.
-pub(crate) enum Looked<T> {
-    /// The process does not wait any longer.
-    Over(T),
-    Waits(Turn),
-}
-
 /// Why a process waits, and until when.
-pub(crate) struct Turn {
+pub(super) struct Turn {
     /// How many tickets come first; 0 for a process that has none itself.
-    pub(crate) ahead: usize,
+    pub(super) ahead: usize,
     /// The reason, for people.
-    pub(crate) why: String,
+    pub(super) why: String,
     /// The tickets that were found.
-    pub(crate) found: Listed,
+    pub(super) found: Listed,
     /// The keys of the tickets whose end, or change, the process waits for.
-    pub(crate) watched: BTreeSet<String>,
+    pub(super) watched: BTreeSet<String>,
     /// When it looks again in any case.
-    pub(crate) look_at: Option<Instant>,
+    pub(super) look_at: Option<Instant>,
 }
 
-/// Why a process does not wait.
-pub(crate) enum NotWaited {
-    /// This signal ends it.
+/// Why a process does not wait any longer, without the lock.
+pub(super) enum NotGranted {
+    /// The lock was not had in time, for this reason.
+    NotHad(String),
+    /// This signal ends the process.
     Interrupted(i32),
     /// The bucket was removed or replaced: tickets in it are worth nothing.
     Replaced,
@@ -84,74 +70,53 @@ pub(crate) enum NotWaited {
     Refused(Refusal),
 }
 
-/// Opens a bucket and does something there, and again as long as that is removed or replaced
-/// meanwhile.
-///
-/// # Errors
-///
-/// What is wrong with the bucket, or the signal that has ended it.
-pub(crate) fn in_bucket<T>(
-    (base, bucket): (&Path, &str),
-    asker: Asker<'_>,
-    mut act: impl FnMut(&mut Waiter<'_>) -> Result<T, NotWaited>,
-) -> Result<T, Refusal> {
-    loop {
-        let folder = Rc::new(Folder::open(base, bucket)?);
-        match Waiter::new(asker, folder).and_then(|mut waiter| act(&mut waiter)) {
-            Ok(done) => return Ok(done),
-            Err(NotWaited::Replaced) => {}
-            Err(NotWaited::Refused(refusal)) => return Err(refusal),
-            Err(NotWaited::Interrupted(signal)) => {
-                return Err(Refusal::new(Exit::System, format!("ended by signal {signal}")));
-            }
-        }
-    }
-}
-
 impl<'a> Waiter<'a> {
-    fn new(asker: Asker<'a>, folder: Rc<Folder>) -> Result<Waiter<'a>, NotWaited> {
-        let ends = TicketEnds::new().map_err(cannot_wait)?;
-        Ok(Waiter { asker, folder, changes: None, ends })
+    /// Returns a process that waits until this limit.
+    pub(super) fn new(
+        limit: Option<Instant>,
+        signals: Option<&'a Signals>,
+        folder: Folder,
+    ) -> Result<Waiter<'a>, Refusal> {
+        let (folder, ends) = (Rc::new(folder), TicketEnds::new());
+        let ends = ends.map_err(Refusal::system("cannot wait: "))?;
+        Ok(Waiter { limit, signals, folder, changes: None, ends })
     }
 
     /// Enters the bucket and does something there. Others are in it for some microseconds, or,
     /// stopped, for ever: they are waited for until the limit, if there is one, or a signal.
-    pub(crate) fn enter<T>(
+    pub(super) fn enter<T>(
         &self,
         act: impl FnOnce(&Entered<'_>) -> StoreResult<T>,
-    ) -> Result<T, NotWaited> {
-        let Asker { name, limit, signals } = self.asker;
-        let limit = limit.map(|limit| limit.max(sys::now().after(ENTERED_WITHIN)));
+    ) -> Result<T, NotGranted> {
+        let signals = self.signals;
+        let limit = self.limit.map(|limit| limit.max(sys::now().after(ENTERED_WITHIN)));
         loop {
             let look_at = signals.map(|_| sys::now().after(SIGNALS_EVERY));
             let until = look_at.into_iter().chain(limit).min();
-            let entered = self.folder.enter(until).map_err(|error| self.not_waited(error))?;
+            let entered = self.folder.enter(until).map_err(|error| self.not_granted(error))?;
             if let Some(entered) = entered {
-                return act(&entered).map_err(|error| self.not_waited(error));
+                return act(&entered).map_err(|error| self.not_granted(error));
             }
             if let Some(signal) = signals.and_then(Signals::next_deadly) {
-                return Err(NotWaited::Interrupted(signal));
+                return Err(NotGranted::Interrupted(signal));
             }
             if limit.is_some_and(|limit| sys::now() >= limit) {
-                let text = "the lock of the directory was not had in time: too many processes \
-                            ask for it, one that has it is stopped, or the disk";
-                let error = StoreErrorKind::Unreachable.error(format!("{name}: {text}"));
-                return Err(NotWaited::Refused(error.into()));
+                return Err(NotGranted::Refused(self.folder.is_busy().into()));
             }
         }
     }
 
     /// Returns why the process does not go on after this error.
-    fn not_waited(&self, error: StoreError) -> NotWaited {
+    fn not_granted(&self, error: StoreError) -> NotGranted {
         match self.folder.is_lost() {
-            true => NotWaited::Replaced,
-            false => NotWaited::Refused(error.into()),
+            true => NotGranted::Replaced,
+            false => NotGranted::Refused(error.into()),
         }
     }
 
     /// Waits until it is time to look again: one of the watched tickets has ended or changed, or
     /// the limit has passed, or a signal has come.
-    pub(crate) fn wait(&mut self, turn: &Turn) -> Result<(), NotWaited> {
+    pub(super) fn wait(&mut self, turn: &Turn) -> Result<(), NotGranted> {
         let Turn { found, watched, look_at, .. } = turn;
         let ends_at = watched.iter().filter_map(|key| found.ends.get(key).copied()).min();
         if ends_at.is_some() && self.changes.is_none() {
@@ -159,10 +124,10 @@ impl<'a> Waiter<'a> {
             self.changes = Some(Watch::new(&self.folder).0);
             return Ok(());
         }
-        let until = [self.asker.limit, *look_at, ends_at].into_iter().flatten().min();
+        let until = [self.limit, *look_at, ends_at].into_iter().flatten().min();
         let is_watched = |ticket: &&StoredTicket| watched.contains(&ticket.key);
         let watched: Vec<_> = found.standing.iter().filter(is_watched).collect();
-        if let ([ticket], None, None) = (&watched[..], until, self.asker.signals) {
+        if let ([ticket], None, None) = (&watched[..], until, self.signals) {
             let file = self.open_to_wait(ticket)?;
             return file.map_or(Ok(()), wait_for_end).map_err(cannot_wait);
         }
@@ -185,15 +150,15 @@ impl<'a> Waiter<'a> {
 
     /// Opens a ticket to wait for its end; `None` if it has ended, or was written anew since it was
     /// found: one that got a slot ends no wait for that slot.
-    fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotWaited> {
+    fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotGranted> {
         let opened = self.folder.open_to_wait(&ticket.key);
-        let opened = opened.map_err(|error| self.not_waited(error))?;
+        let opened = opened.map_err(|error| self.not_granted(error))?;
         Ok(opened.filter(|(_, revision)| *revision == ticket.revision).map(|(file, _)| file))
     }
 
     /// Waits for an end, a change, a signal, or this instant.
-    fn wait_for_wake(&mut self, until: Option<Instant>) -> Result<(), NotWaited> {
-        let Waiter { asker, folder, changes, ends } = self;
+    fn wait_for_wake(&mut self, until: Option<Instant>) -> Result<(), NotGranted> {
+        let Waiter { signals, folder, changes, ends, .. } = self;
         let alarm = Alarm::new().map_err(cannot_wait)?;
         // Where the system has no means left to tell of changes, the tickets are inspected now and
         // then.
@@ -202,13 +167,13 @@ impl<'a> Waiter<'a> {
         let until = until.into_iter().chain(soon).min();
         loop {
             let changed = changes.as_ref().and_then(Watch::queue);
-            let all = [Some(ends.as_fd()), asker.signals.map(AsFd::as_fd), changed];
+            let all = [Some(ends.as_fd()), signals.map(AsFd::as_fd), changed];
             let all = all.into_iter().flatten();
             let mut polled: Vec<_> =
                 all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             alarm.poll(&mut polled, until).map_err(cannot_wait)?;
-            if let Some(signal) = asker.signals.and_then(Signals::next_deadly) {
-                return Err(NotWaited::Interrupted(signal));
+            if let Some(signal) = signals.and_then(Signals::next_deadly) {
+                return Err(NotGranted::Interrupted(signal));
             }
             let has_ended = ends.ended().map_err(cannot_wait)?.is_some();
             let is_over = has_ended || until.is_some_and(|at| sys::now() >= at);
@@ -219,6 +184,6 @@ impl<'a> Waiter<'a> {
     }
 }
 
-fn cannot_wait(error: io::Error) -> NotWaited {
-    NotWaited::Refused(Refusal::system("cannot wait: ")(error))
+fn cannot_wait(error: io::Error) -> NotGranted {
+    NotGranted::Refused(Refusal::system("cannot wait: ")(error))
 }
