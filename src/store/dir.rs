@@ -90,9 +90,8 @@ pub struct DirStore {
 struct OpenFolder {
     folder: Folder,
     watch: Watch,
-    /// Tells of the ends of tickets that processes have. `None` until such a ticket is subscribed
-    /// to.
-    ends: Option<TicketEnds>,
+    /// Tells of the ends of tickets that processes have.
+    ends: TicketEnds,
 }
 
 impl OpenFolder {
@@ -102,11 +101,7 @@ impl OpenFolder {
         for key in self.watch.keys().filter(|key| Kind::of_entry(key) == Kind::Until) {
             // A file that cannot be read is an error of the listing.
             let Ok(Some((file, revision))) = self.folder.open_to_wait(key) else { continue };
-            let ends = match &mut self.ends {
-                Some(ends) => ends,
-                none => none.insert(TicketEnds::new()?),
-            };
-            ends.add(key, revision, Some(file))?;
+            self.ends.add(key, revision, Some(file))?;
         }
         Ok(())
     }
@@ -172,7 +167,9 @@ impl Bucket for DirStore {
         let age = if last.0 == 0 { folder.time_since_creation(&id) } else { None };
         let (may_be_lost, retires) = (false, Ok(()));
         let info = BucketInfo { id, last, age, may_be_lost, replicas: 1, remarks, retires };
-        self.open = Some(OpenFolder { folder, watch, ends: None });
+        let ends = TicketEnds::new();
+        let ends = ends.map_err(|error| StoreErrorKind::System.error(error.to_string()))?;
+        self.open = Some(OpenFolder { folder, watch, ends });
         Ok(Some((info, entries)))
     }
 
@@ -233,16 +230,14 @@ impl Bucket for DirStore {
             if let Some(hint) = watch.next_hint(folder) {
                 return hint;
             }
-            match ends.as_ref().map_or(Ok(None), TicketEnds::ended) {
+            match ends.ended() {
                 Ok(None) => {}
                 Ok(Some(key)) => return Hint::Changed { key, revision: None, is_end: true },
                 Err(error) => return cannot_wait(error),
             }
-            // In the place of one that is missing `wake` is polled again, and its first result
-            // counts.
+            // Without a queue `wake` is polled twice, and its first result counts.
             let queue = watch.queue().unwrap_or(wake);
-            let ended = ends.as_ref().map_or(wake, AsFd::as_fd);
-            let polled = [wake, queue, ended].map(|fd| (fd, PollFlags::IN));
+            let polled = [wake, queue, ends.as_fd()].map(|fd| (fd, PollFlags::IN));
             match Alarm::new().and_then(|alarm| alarm.wait(polled, deadline)) {
                 Ok([true, ..]) => return Hint::Woken,
                 Ok([false, false, false]) => return Hint::Elapsed,
