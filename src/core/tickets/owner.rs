@@ -280,11 +280,6 @@ impl TicketOwner {
         }
     }
 
-    /// Returns the ticket, as it is written next.
-    pub fn ticket(&self) -> &Ticket {
-        &self.ticket
-    }
-
     /// Returns when the command has to be dead if nothing else happens; `None` where none may
     /// run.
     pub fn kill_times(&self) -> Option<KillTimes> {
@@ -350,7 +345,10 @@ impl TicketOwner {
             Phase::WritingMark(mark) => Step::WriteMark(mark.clone(), by),
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
-            Phase::Listing => Step::List(self.earlier_keys(), by),
+            Phase::Listing => {
+                let earlier_keys = self.own.as_ref().map(|own| own.earlier_keys.clone());
+                Step::List(earlier_keys.unwrap_or_default(), by)
+            }
             Phase::Ending if self.write.is_some() => Step::ReadOwn(by),
             Phase::Ending => {
                 let at = self.own.as_ref().map_or(Revision(0), |own| own.revision);
@@ -386,10 +384,6 @@ impl TicketOwner {
         self.ticket.attempt = write.attempt;
         let (at, ticket) = (write.expected, self.ticket.clone());
         Step::Write(at, number, ticket, by)
-    }
-
-    fn earlier_keys(&self) -> EarlierKeys {
-        self.own.as_ref().map(|own| own.earlier_keys.clone()).unwrap_or_default()
     }
 
     /// Returns when a store that fails is given up.
