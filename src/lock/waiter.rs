@@ -8,18 +8,16 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::event::PollFd;
-
 use crate::core::tickets::StoredTicket;
 use crate::core::{Instant, StoreError};
 use crate::exit::Refusal;
 use crate::lock::signals::Signals;
-use crate::store::StoreResult;
+use crate::store::dir::changes::Changes;
 use crate::store::dir::folder::Folder;
-use crate::store::dir::ticket_ends::TicketEnds;
 use crate::store::dir::tickets::{Entered, Listed, wait_for_end};
 use crate::store::dir::watch::Watch;
-use crate::sys::{self, Alarm, PollFlags};
+use crate::store::{Hint, StoreResult};
+use crate::sys;
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
 const ENTERED_WITHIN: Duration = Duration::from_secs(10);
@@ -37,11 +35,9 @@ pub(super) struct Waiter<'a> {
     /// The signals that end its wait, if it takes signals.
     signals: Option<&'a Signals>,
     folder: Rc<Folder>,
-    /// Tells of changes of tickets that end by themselves. `None` until such a ticket is waited
-    /// for.
-    changes: Option<Watch>,
-    /// Tells of the ends of tickets that processes have, where there is a deadline too.
-    ends: TicketEnds,
+    /// Tells of the ends of tickets that processes have, where there is a deadline too, and of
+    /// changes of tickets that end by themselves as soon as such a ticket is waited for.
+    changes: Changes,
 }
 
 /// Why a process waits, and until when.
@@ -77,9 +73,8 @@ impl<'a> Waiter<'a> {
         signals: Option<&'a Signals>,
         folder: Folder,
     ) -> Result<Waiter<'a>, Refusal> {
-        let (folder, ends) = (Rc::new(folder), TicketEnds::new());
-        let ends = ends.map_err(Refusal::system("cannot wait: "))?;
-        Ok(Waiter { limit, signals, folder, changes: None, ends })
+        let changes = Changes::new(None).map_err(Refusal::system("cannot wait: "))?;
+        Ok(Waiter { limit, signals, folder: Rc::new(folder), changes })
     }
 
     /// Enters the bucket and does something there. Others are in it for some microseconds, or,
@@ -119,9 +114,9 @@ impl<'a> Waiter<'a> {
     pub(super) fn wait(&mut self, turn: &Turn) -> Result<(), NotGranted> {
         let Turn { found, watched, look_at, .. } = turn;
         let ends_at = watched.iter().filter_map(|key| found.ends.get(key).copied()).min();
-        if ends_at.is_some() && self.changes.is_none() {
+        if ends_at.is_some() && self.changes.watch.is_none() {
             // From here on no change is missed.
-            self.changes = Some(Watch::new(&self.folder).0);
+            self.changes.watch = Some(Watch::new(&self.folder).0);
             return Ok(());
         }
         let until = [self.limit, *look_at, ends_at].into_iter().flatten().min();
@@ -132,15 +127,13 @@ impl<'a> Waiter<'a> {
             return file.map_or(Ok(()), wait_for_end).map_err(cannot_wait);
         }
         for ticket in watched {
-            match found.ends.contains_key(&ticket.key) {
-                true => {
-                    if let Some(changes) = &mut self.changes {
-                        changes.subscribe(&[&ticket.key]);
-                    }
+            match &mut self.changes.watch {
+                Some(watch) if found.ends.contains_key(&ticket.key) => {
+                    watch.subscribe(&[&ticket.key]);
                 }
-                false => {
+                Some(_) | None => {
                     let file = self.open_to_wait(ticket)?;
-                    let added = self.ends.add(&ticket.key, ticket.revision, file);
+                    let added = self.changes.add(&ticket.key, ticket.revision, file);
                     added.map_err(cannot_wait)?;
                 }
             }
@@ -158,29 +151,19 @@ impl<'a> Waiter<'a> {
 
     /// Waits for an end, a change, a signal, or this instant.
     fn wait_for_wake(&mut self, until: Option<Instant>) -> Result<(), NotGranted> {
-        let Waiter { signals, folder, changes, ends, .. } = self;
-        let alarm = Alarm::new().map_err(cannot_wait)?;
         // Where the system has no means left to tell of changes, the tickets are inspected now and
         // then.
-        let soon = changes.as_ref().is_some_and(|it| it.queue().is_none());
+        let soon = self.changes.watch.as_ref().is_some_and(|watch| watch.queue().is_none());
         let soon = soon.then(|| sys::now().after(INSPECT));
         let until = until.into_iter().chain(soon).min();
-        loop {
-            let changed = changes.as_ref().and_then(Watch::queue);
-            let all = [Some(ends.as_fd()), signals.map(AsFd::as_fd), changed];
-            let all = all.into_iter().flatten();
-            let mut polled: Vec<_> =
-                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-            alarm.poll(&mut polled, until).map_err(cannot_wait)?;
-            if let Some(signal) = signals.and_then(Signals::next_deadly) {
-                return Err(NotGranted::Interrupted(signal));
-            }
-            let has_ended = ends.ended().map_err(cannot_wait)?.is_some();
-            let is_over = has_ended || until.is_some_and(|at| sys::now() >= at);
-            if is_over || changes.as_mut().is_some_and(|it| it.has_changed(folder)) {
-                return Ok(());
-            }
+        let wake = self.signals.map(AsFd::as_fd);
+        let hint = self.changes.wait(&self.folder, wake, until).map_err(cannot_wait)?;
+        if let (Hint::Woken, Some(signals)) = (hint, self.signals)
+            && let Some(signal) = signals.next_deadly()
+        {
+            return Err(NotGranted::Interrupted(signal));
         }
+        Ok(())
     }
 }
 

@@ -29,33 +29,32 @@
 //! * A wait ends at the caller's deadline. An operation on the disk may take longer, on a
 //!   file system that hangs; `/run` is in memory.
 
+pub(crate) mod changes;
 mod entries;
 pub(crate) mod folder;
 pub(super) mod permissions;
 pub(crate) mod sequence;
 pub(crate) mod text;
-pub(crate) mod ticket_ends;
 mod ticket_time;
 pub mod tickets;
 pub(crate) mod watch;
 
 use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::changes::Changes;
 use self::folder::{EPOCH, Folder};
 use self::permissions::refused;
 use self::text::Kind;
-use self::ticket_ends::TicketEnds;
 use self::watch::Watch;
 use super::{
     AgentMessage, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
     OpenedBucket, Selection, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Written};
-use crate::sys::{self, Alarm, PollFlags};
+use crate::sys;
 
 /// How long a question waits for the lock: it is best effort and has no deadline.
 const QUESTION_MAX: Duration = Duration::from_millis(50);
@@ -89,22 +88,7 @@ pub struct DirStore {
 /// The folder since it was opened.
 struct OpenFolder {
     folder: Folder,
-    watch: Watch,
-    /// Tells of the ends of tickets that processes have.
-    ends: TicketEnds,
-}
-
-impl OpenFolder {
-    /// Has the ends told of the tickets that are subscribed to and that processes have, as they
-    /// stand now. An end before that is told at once, or by the removal of the file.
-    fn add_tickets(&mut self) -> io::Result<()> {
-        for key in self.watch.keys().filter(|key| Kind::of_entry(key) == Kind::Until) {
-            // A file that cannot be read is an error of the listing.
-            let Ok(Some((file, revision))) = self.folder.open_to_wait(key) else { continue };
-            self.ends.add(key, revision, Some(file))?;
-        }
-        Ok(())
-    }
+    changes: Changes,
 }
 
 impl DirStore {
@@ -167,9 +151,9 @@ impl Bucket for DirStore {
         let age = if last.0 == 0 { folder.time_since_creation(&id) } else { None };
         let (may_be_lost, retires) = (false, Ok(()));
         let info = BucketInfo { id, last, age, may_be_lost, replicas: 1, remarks, retires };
-        let ends = TicketEnds::new();
-        let ends = ends.map_err(|error| StoreErrorKind::System.error(error.to_string()))?;
-        self.open = Some(OpenFolder { folder, watch, ends });
+        let changes = Changes::new(Some(watch));
+        let changes = changes.map_err(|error| StoreErrorKind::System.error(error.to_string()))?;
+        self.open = Some(OpenFolder { folder, changes });
         Ok(Some((info, entries)))
     }
 
@@ -201,7 +185,8 @@ impl Bucket for DirStore {
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
-        self.open.as_mut().ok_or_else(not_open)?.watch.subscribe(keys);
+        let watch = &mut self.open.as_mut().ok_or_else(not_open)?.changes.watch;
+        watch.iter_mut().for_each(|watch| watch.subscribe(keys));
         Ok(())
     }
 
@@ -219,36 +204,9 @@ impl Bucket for DirStore {
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
         let Some(open) = &mut self.open else { return Hint::Gone(not_open().to_string()) };
-        let cannot_wait = |error: io::Error| Hint::Gone(format!("cannot wait: {error}"));
-        if let Err(error) = open.add_tickets() {
-            return cannot_wait(error);
-        }
-        let OpenFolder { folder, watch, ends } = open;
-        // Only a loss matters here; `next_hint` returns it.
-        let _ = folder.verify();
-        loop {
-            if let Some(hint) = watch.next_hint(folder) {
-                return hint;
-            }
-            match ends.ended() {
-                Ok(None) => {}
-                Ok(Some(key)) => return Hint::Changed { key, revision: None, is_end: true },
-                Err(error) => return cannot_wait(error),
-            }
-            // Without a queue `wake` is polled twice, and its first result counts.
-            let queue = watch.queue().unwrap_or(wake);
-            let polled = [wake, queue, ends.as_fd()].map(|fd| (fd, PollFlags::IN));
-            match Alarm::new().and_then(|alarm| alarm.wait(polled, deadline)) {
-                Ok([true, ..]) => return Hint::Woken,
-                Ok([false, false, false]) => return Hint::Elapsed,
-                Ok([false, true, _]) => watch.read_events(folder),
-                Ok([false, false, true]) => continue,
-                Err(error) => return cannot_wait(error),
-            }
-            // Events of other keys must not extend the deadline.
-            if deadline.is_some_and(|at| sys::now() >= at) {
-                return watch.next_hint(folder).unwrap_or(Hint::Elapsed);
-            }
-        }
+        // Only a loss matters here; the next hint tells of it.
+        let _ = open.folder.verify();
+        let waited = open.changes.wait(&open.folder, Some(wake), deadline);
+        waited.unwrap_or_else(|error| Hint::Gone(format!("cannot wait: {error}")))
     }
 }

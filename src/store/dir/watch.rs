@@ -55,14 +55,6 @@ impl Watch {
         self.subscribed.extend(keys.iter().map(|key| (*key).to_owned()));
     }
 
-    /// Reads the changes; returns whether a key that is subscribed to has changed, or the whole
-    /// bucket.
-    pub(crate) fn has_changed(&mut self, folder: &Folder) -> bool {
-        self.read_events(folder);
-        let has_changed = !std::mem::take(&mut self.changed).is_empty();
-        has_changed || folder.is_lost()
-    }
-
     /// Returns the next hint of the events that were read from the kernel.
     pub(super) fn next_hint(&mut self, folder: &Folder) -> Option<Hint> {
         if let Some(why) = folder.lost.get() {
