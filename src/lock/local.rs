@@ -121,7 +121,7 @@ impl Asked<'_> {
         let may_queue = self.own.is_some() || self.hard_at.is_some_and(|at| now >= at);
         let soft = self.request.soft.filter(|_| !may_queue);
         let found = entered.list(&self.ticket.name, number)?;
-        let turn = match decide(&self.ticket, number.unwrap_or(LAST), &found.standing) {
+        let turn = match decide(&self.ticket, number.unwrap_or(LAST), &found) {
             Decision::Wait { blockers, watched } => {
                 self.free_since = None;
                 let ahead = if soft.is_some() { 0 } else { blockers.len() };

@@ -9,12 +9,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::core::tickets::StoredTicket;
+use crate::core::tickets::key::is_key_of_script;
 use crate::core::{Instant, StoreError};
 use crate::exit::Refusal;
 use crate::lock::signals::Signals;
 use crate::store::dir::changes::Changes;
 use crate::store::dir::folder::Folder;
-use crate::store::dir::tickets::{Entered, Listed, wait_for_end};
+use crate::store::dir::tickets::{Entered, wait_for_end};
 use crate::store::dir::watch::Watch;
 use crate::store::{Hint, StoreResult};
 use crate::sys;
@@ -46,8 +47,8 @@ pub(super) struct Turn {
     pub(super) ahead: usize,
     /// The reason, for people.
     pub(super) why: String,
-    /// The tickets that were found.
-    pub(super) found: Listed,
+    /// The tickets that stand.
+    pub(super) found: Vec<StoredTicket>,
     /// The keys of the tickets whose end, or change, the process waits for.
     pub(super) watched: BTreeSet<String>,
     /// When it looks again in any case.
@@ -112,25 +113,27 @@ impl<'a> Waiter<'a> {
     /// Waits until it is time to look again: one of the watched tickets has ended or changed, or
     /// the limit has passed, or a signal has come.
     pub(super) fn wait(&mut self, turn: &Turn) -> Result<(), NotGranted> {
-        let Turn { found, watched, look_at, .. } = turn;
-        let ends_at = watched.iter().filter_map(|key| found.ends.get(key).copied()).min();
-        if ends_at.is_some() && self.changes.watch.is_none() {
+        let is_watched = |ticket: &&StoredTicket| turn.watched.contains(&ticket.key);
+        let watched: Vec<_> = turn.found.iter().filter(is_watched).collect();
+        let ends_itself = |ticket: &&StoredTicket| is_key_of_script(&ticket.key);
+        if watched.iter().any(ends_itself) && self.changes.watch.is_none() {
             // From here on no change is missed.
             self.changes.watch = Some(Watch::new(&self.folder).0);
             return Ok(());
         }
-        let until = [self.limit, *look_at, ends_at].into_iter().flatten().min();
-        let is_watched = |ticket: &&StoredTicket| watched.contains(&ticket.key);
-        let watched: Vec<_> = found.standing.iter().filter(is_watched).collect();
-        if let ([ticket], None, None) = (&watched[..], until, self.signals) {
+        let runs_out =
+            |ticket: &&StoredTicket| Some(ticket.ticket.as_ref().ok()?.runs_out.as_ref()?.at);
+        let runs_out_at = watched.iter().filter_map(runs_out).min();
+        let until = [self.limit, turn.look_at, runs_out_at].into_iter().flatten().min();
+        if let ([ticket], None, None) = (&watched[..], until, self.signals)
+            && !ends_itself(ticket)
+        {
             let file = self.open_to_wait(ticket)?;
             return file.map_or(Ok(()), wait_for_end).map_err(cannot_wait);
         }
         for ticket in watched {
             match &mut self.changes.watch {
-                Some(watch) if found.ends.contains_key(&ticket.key) => {
-                    watch.subscribe(&[&ticket.key]);
-                }
+                Some(watch) if ends_itself(&ticket) => watch.subscribe(&[&ticket.key]),
                 Some(_) | None => {
                     let file = self.open_to_wait(ticket)?;
                     let added = self.changes.add(&ticket.key, ticket.revision, file);
@@ -138,19 +141,6 @@ impl<'a> Waiter<'a> {
                 }
             }
         }
-        self.wait_for_wake(until)
-    }
-
-    /// Opens a ticket to wait for its end; `None` if it has ended, or was written anew since it was
-    /// found: one that got a slot ends no wait for that slot.
-    fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotGranted> {
-        let opened = self.folder.open_to_wait(&ticket.key);
-        let opened = opened.map_err(|error| self.not_granted(error))?;
-        Ok(opened.filter(|(_, revision)| *revision == ticket.revision).map(|(file, _)| file))
-    }
-
-    /// Waits for an end, a change, a signal, or this instant.
-    fn wait_for_wake(&mut self, until: Option<Instant>) -> Result<(), NotGranted> {
         // Where the system has no means left to tell of changes, the tickets are inspected now and
         // then.
         let soon = self.changes.watch.as_ref().is_some_and(|watch| watch.queue().is_none());
@@ -164,6 +154,14 @@ impl<'a> Waiter<'a> {
             return Err(NotGranted::Interrupted(signal));
         }
         Ok(())
+    }
+
+    /// Opens a ticket to wait for its end; `None` if it has ended, or was written anew since it was
+    /// found: one that got a slot ends no wait for that slot.
+    fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotGranted> {
+        let opened = self.folder.open_to_wait(&ticket.key);
+        let opened = opened.map_err(|error| self.not_granted(error))?;
+        Ok(opened.filter(|(_, revision)| *revision == ticket.revision).map(|(file, _)| file))
     }
 }
 

@@ -8,7 +8,7 @@ use super::sequence::SEQUENCE;
 use super::text::{self, Kind};
 use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision, Written};
-use crate::store::lifetime::lifetime;
+use crate::store::tickets::entry;
 use crate::store::{Content, Entry, Expected, Listing, Selection, StoreResult};
 use crate::sys;
 
@@ -16,7 +16,7 @@ impl Folder {
     /// Returns the entry of a key. A ticket of `putex grab` that has run out counts as absent.
     pub(super) fn entry(&self, key: &str) -> StoreResult<Option<Entry>> {
         if Kind::of_entry(key) == Kind::Until {
-            return Ok(self.ticket(Kind::Until, key)?.map(|(entry, _)| entry));
+            return self.ticket(Kind::Until, key);
         }
         let record = self.parsed(&Kind::Record.file_of(key), text::decode_record)?;
         let entry = |(revision, content)| Entry { key: key.to_owned(), revision, content };
@@ -52,17 +52,15 @@ impl Folder {
         let at = Some(StoreTime(now.since_boot()));
         let mut listing = Listing { entries: Vec::new(), ages: Vec::new(), at, last };
         for (key, kind) in kinds {
-            let found = match kind {
-                Kind::Held | Kind::Until => self.ticket(kind, &key)?.map(|(entry, ends_at)| {
-                    let left = ends_at.map(|ends_at| ends_at.since(now));
-                    let lasts = lifetime(&entry.content).zip(left);
-                    (entry, lasts.map(|(lifetime, left)| lifetime.saturating_sub(left)))
-                }),
-                Kind::Question | Kind::Record => {
-                    self.entry(&key)?.map(|entry| (entry, self.age(&key)))
-                }
+            let entry = match kind {
+                Kind::Held | Kind::Until => self.ticket(kind, &key)?,
+                Kind::Question | Kind::Record => self.entry(&key)?,
             };
-            let Some((entry, age)) = found else { continue };
+            let Some(entry) = entry else { continue };
+            let age = match kind {
+                Kind::Held | Kind::Until => entry::age(&entry.content, now),
+                Kind::Question | Kind::Record => self.age(&key),
+            };
             self.check_revision(entry.revision, last)?;
             listing.entries.push(entry);
             listing.ages.push(age);

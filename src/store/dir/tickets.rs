@@ -21,7 +21,6 @@
 //! * No number is that of two tickets, so a process that ends a ticket needs no lock.
 //! * A file of which nobody knows whether its ticket stands is an error that names it.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::rc::Rc;
@@ -51,15 +50,6 @@ pub const LAST: Revision = Revision(u64::MAX);
 pub const OTHER_CLOCK: &str = "a directory has no ticket of putex grab for a time namespace, whose \
                                clock is another one than that of the host; leave that namespace";
 
-/// The tickets for a name, and those above and below it.
-#[derive(Clone, Debug, Default)]
-pub struct Listed {
-    /// The tickets that stand, in their order.
-    pub standing: Vec<StoredTicket>,
-    /// The instants at which some of these tickets end by themselves, by their keys.
-    pub ends: BTreeMap<String, Instant>,
-}
-
 /// The right to list and to write tickets, which one process has at a time.
 pub struct Entered<'a> {
     folder: &'a Rc<Folder>,
@@ -82,13 +72,8 @@ pub struct OwnTicket {
 }
 
 impl Folder {
-    /// Returns a ticket, and when it ends by itself, if it does; `None` if it has ended. The caller
-    /// holds the lock.
-    pub(super) fn ticket(
-        &self,
-        kind: Kind,
-        key: &str,
-    ) -> StoreResult<Option<(Entry, Option<Instant>)>> {
+    /// Returns a ticket; `None` if it has ended. The caller holds the lock.
+    pub(super) fn ticket(&self, kind: Kind, key: &str) -> StoreResult<Option<Entry>> {
         let name = kind.file_of(key);
         let Some(file) = self.open_file(&name, OFlags::RDONLY)? else { return Ok(None) };
         if kind == Kind::Held {
@@ -98,7 +83,6 @@ impl Folder {
             }
         }
         let (revision, content) = self.read(&name, &file, text::decode_record)?;
-        let mut ends_at = None;
         let times = entry::runs_out(&content).zip(lifetime(&content));
         if let (Kind::Until, Some((time, lifetime))) = (kind, times) {
             let now = self.has_clock_of_host.then(sys::now);
@@ -109,9 +93,8 @@ impl Folder {
             if now.ok_or_else(other_clock)? >= time.at {
                 return Ok(None);
             }
-            ends_at = Some(time.at);
         }
-        Ok(Some((Entry { key: key.to_owned(), revision, content }, ends_at)))
+        Ok(Some(Entry { key: key.to_owned(), revision, content }))
     }
 
     fn lock_own(&self, name: &str, file: &File) -> StoreResult<()> {
@@ -175,31 +158,28 @@ impl Entered<'_> {
         &self.held.id.epoch
     }
 
-    /// Returns the tickets for a name, and those above and below it. With a number, those before
-    /// that only, as far as a process has them.
+    /// Returns the tickets that stand for a name, and those above and below it, in their order.
+    /// With a number, those before that only, as far as a process has them.
     ///
     /// # Errors
     ///
     /// When they cannot be read.
-    pub fn list(&self, name: &Name, before: Option<Revision>) -> StoreResult<Listed> {
+    pub fn list(&self, name: &Name, before: Option<Revision>) -> StoreResult<Vec<StoredTicket>> {
         let folder = self.folder;
-        let mut found = Listed::default();
+        let mut standing = Vec::new();
         for (kind, key) in &self.keys {
             let Some((other, number)) = parts_of(key) else { continue };
             let is_later = before.zip(number).is_some_and(|(before, number)| number >= before);
             if !other.overlaps(name) || is_later {
                 continue;
             }
-            let Some((entry, ends_at)) = folder.ticket(*kind, key)? else {
-                folder.unlink(&kind.file_of(key))?;
-                continue;
-            };
-            let Some(stored) = entry::standing(entry) else { continue };
-            found.ends.extend(ends_at.map(|at| (key.clone(), at)));
-            found.standing.push(stored);
+            match folder.ticket(*kind, key)? {
+                Some(entry) => standing.extend(entry::standing(entry)),
+                None => folder.unlink(&kind.file_of(key))?,
+            }
         }
-        found.standing.sort_by_key(|stored| stored.number);
-        Ok(found)
+        standing.sort_by_key(|stored| stored.number);
+        Ok(standing)
     }
 
     /// Returns a number above those of all tickets: a ticket of the same number would be

@@ -129,6 +129,11 @@ pub(crate) fn runs_out(content: &Content) -> Option<RunsOut> {
     content.header(RUNS_OUT).and_then(runs_out_of)
 }
 
+/// Returns how long ago a ticket was written that says when it runs out, by that clock.
+pub(crate) fn age(content: &Content, now: Instant) -> Option<Duration> {
+    Some(now.after(lifetime(content)?).since(runs_out(content)?.at))
+}
+
 fn runs_out_of(text: &str) -> Option<RunsOut> {
     let (clock, ms) = text.split_once(' ')?;
     let at = Instant::from_boot(Duration::from_millis(ms.parse().ok()?));
