@@ -137,6 +137,8 @@ impl Bucket for DirStore {
         remarks
             .extend(no_hints.map(|why| format!("no hints of changes in {path}: inotify: {why}")));
         watch.subscribe(first.subscribed);
+        let changes = Changes::new(Some(watch));
+        let changes = changes.map_err(|error| StoreErrorKind::System.error(error.to_string()))?;
         let held = folder.lock(deadline)?;
         if held.has_made_it {
             remarks.push(format!("created the bucket {path}"));
@@ -151,8 +153,6 @@ impl Bucket for DirStore {
         let age = if last.0 == 0 { folder.time_since_creation(&id) } else { None };
         let (may_be_lost, retires) = (false, Ok(()));
         let info = BucketInfo { id, last, age, may_be_lost, replicas: 1, remarks, retires };
-        let changes = Changes::new(Some(watch));
-        let changes = changes.map_err(|error| StoreErrorKind::System.error(error.to_string()))?;
         self.open = Some(OpenFolder { folder, changes });
         Ok(Some((info, entries)))
     }
@@ -172,15 +172,15 @@ impl Bucket for DirStore {
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        _lasts: Option<Duration>,
+        lasts: Option<Duration>,
         deadline: Instant,
     ) -> Written {
         if let Err(text) = content.check() {
             return Written::Denied(StoreErrorKind::Unsafe.error(text));
         }
         let folder = self.folder();
-        let written =
-            folder.and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
+        let written = folder
+            .and_then(|folder| folder.compare_and_set(key, expected, content, lasts, deadline));
         written.unwrap_or_else(Written::Denied)
     }
 

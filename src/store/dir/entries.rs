@@ -68,13 +68,14 @@ impl Folder {
         Ok(listing)
     }
 
-    /// Stores the content of a key if the condition holds. An error means not stored. Of a ticket
-    /// that is ended no marker stays: nothing that was removed here comes back.
+    /// Stores the content of a key if the condition holds. An error means not stored. A marker that
+    /// may be removed is removed at once, with the entry: here nothing comes back that has ended.
     pub(super) fn compare_and_set(
         &self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
+        lasts: Option<Duration>,
         deadline: Instant,
     ) -> StoreResult<Written> {
         let _held = self.lock(deadline)?;
@@ -94,7 +95,7 @@ impl Folder {
             self.remove_some(&self.ticket_files()?, next);
         }
         let file = kind.file_of(key);
-        let stored = if kind == Kind::Until && content.is_tombstone() {
+        let stored = if lasts.is_some() && content.is_tombstone() {
             self.unlink(&file)
         } else {
             self.prepare(&file, &text::encode_record(next, content))?;

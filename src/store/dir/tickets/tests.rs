@@ -92,7 +92,7 @@ fn try_write_until(
     until: Instant,
 ) -> StoreResult<Written> {
     let content = content_until(folder, name, at, until);
-    folder.compare_and_set(&key_until(name), Expected::Key(at), &content, later())
+    folder.compare_and_set(&key_until(name), Expected::Key(at), &content, None, later())
 }
 
 fn content_until(folder: &Folder, name: &str, at: Revision, until: Instant) -> Content {
@@ -276,7 +276,8 @@ fn a_ticket_that_is_ended_leaves_nothing_behind() {
     let (folder, at) = (base.open(), base.add_until("a", later()));
     let end = |at| {
         let key = key_until("a");
-        folder.compare_and_set(&key, Expected::Key(at), &Content::tombstone(), later())
+        let (marker, lasts) = (Content::tombstone(), Some(HOUR));
+        folder.compare_and_set(&key, Expected::Key(at), &marker, lasts, later())
     };
     assert_eq!(end(Revision(at.0 + 1)), Ok(Written::Moved(Some(at))));
     assert!(matches!(end(at), Ok(Written::Stored(_))));
