@@ -255,11 +255,10 @@ mod tests {
             renewal: Duration::from_secs(1),
             failures: 3,
             confirmations: 2,
-            lock_time: Duration::from_secs(3),
             grace: Duration::ZERO,
             term: term.map(Revision),
             state,
-            priority: Some(Priority::FIRST),
+            priority: Priority::FIRST,
             released_to: None,
         };
         let record = Record { token: "one".to_owned(), lease: Some(lease) };

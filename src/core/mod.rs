@@ -72,7 +72,7 @@ pub use self::seat::{SEATS_MAX, Seat};
 pub use self::text::{sanitize, sanitize_field};
 pub use self::time::{Instant, Ms};
 pub use self::timing::{
-    COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, LOCK_TIME_MAX, PAUSE_MAX, Percent, R_MAX,
-    REACH_MAX, SLACK, Timing, guard_answer_time,
+    COUNT_MAX, DRIFT_PPM_DEFAULT, ELECTION_T_MIN, PAUSE_MAX, Percent, R_MAX, REACH_MAX, SLACK,
+    Timing, guard_answer_time,
 };
 pub use self::watchdog_timeout::{resets_in_time, too_slow, wanted_timeout};

@@ -52,9 +52,6 @@ pub struct Lease {
     pub failures: u32,
     /// The writer's C.
     pub confirmations: u32,
-    /// How long a challenger must wait after it has seen the record: F·R of the writer. A lock time
-    /// that another version has published counts, if it is longer.
-    pub lock_time: Duration,
     /// How long a successor must wait between taking over and starting. C·R of the writer; while
     /// [`RecordState::Taking`], of its predecessor too if longer.
     pub grace: Duration,
@@ -62,10 +59,17 @@ pub struct Lease {
     pub term: Option<Revision>,
     /// The state of the writer.
     pub state: RecordState,
-    /// The writer's priority; `None` if it wrote none.
-    pub priority: Option<Priority>,
+    /// The writer's priority.
+    pub priority: Priority,
     /// The token of the agent that is to have the lock next; `None` for all.
     pub released_to: Option<String>,
+}
+
+impl Lease {
+    /// Returns how long a challenger must wait after it has seen the record: F·R of the writer.
+    pub fn lock_time(&self) -> Duration {
+        self.renewal * self.failures
+    }
 }
 
 /// A value, with the [`Lease`] beside it when putex 0.3 or later wrote it.

@@ -56,9 +56,6 @@ pub const COUNT_MAX: u32 = 100;
 pub const DRIFT_PPM_MAX: u32 = 200_000;
 /// Longest pause that can be asked for: a week.
 pub const PAUSE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Longest lock time in a record that is accepted: the longest pause and the longest T, counted by
-/// the clock with the largest error.
-pub const LOCK_TIME_MAX: Duration = Duration::from_secs((7 * 24 * 60 * 60 + 60 * 100) / 4 * 5 + 1);
 /// Clock rate error that is assumed unless asked otherwise: 1 %.
 pub const DRIFT_PPM_DEFAULT: u32 = 10_000;
 /// A NATS leader election takes 4 to 8 s; below this T it can cost the lock.

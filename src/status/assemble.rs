@@ -171,7 +171,7 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
     let timing = lease.and_then(timing_of);
     let lock = timing
         .zip(lease)
-        .map(|(timing, lease)| (lease.lock_time, timing.takeover_wait(lease.lock_time)));
+        .map(|(timing, lease)| (lease.lock_time(), timing.takeover_wait(lease.lock_time())));
     let is_overdue = lock.zip(age).is_some_and(|((_, most), age)| age > most);
     let state = match lease.map(|lease| lease.state) {
         _ if is_overdue => HolderState::Overdue,
@@ -182,7 +182,7 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
     Some(Holder {
         host: host.filter(|host| !host.is_empty()),
         seat: seat.map(|Seat(number)| number),
-        priority: lease.and_then(|lease| lease.priority).map(|priority| priority.to_string()),
+        priority: lease.map(|lease| lease.priority.to_string()),
         term: lease.map(|lease| lease.term.unwrap_or(number).0),
         timing: timing.map(TimingStatus::of),
         remark: lease.is_none().then(|| "not written by putex 0.3 or later".to_owned()),

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use super::model::KeyState;
 use super::*;
 use crate::core::{
-    AgentStatus, BucketId, Incarnation, Lease, Record, RecordState, Revision, Written,
+    AgentStatus, BucketId, Incarnation, Lease, Priority, Record, RecordState, Revision, Written,
 };
 use crate::store::lock_key::to_content;
 use crate::store::{
@@ -46,11 +46,10 @@ impl Scripted {
             renewal,
             failures: 3,
             confirmations: 1,
-            lock_time: renewal * 3,
             grace: renewal,
             term: Some(Revision(4)),
             state: RecordState::Active,
-            priority: None,
+            priority: Priority::FIRST,
             released_to: None,
         });
         let record = Record { token: "h1".to_owned(), lease };

@@ -8,16 +8,15 @@
 //! | `Putex-Host`, `Putex-Boot` | text without line breaks; absent when blank |
 //! | `Putex-Timing` | R in milliseconds, F, C, separated by blanks |
 //! | `Putex-Grace-Ms` | decimal |
-//! | `Putex-Lock-Ms` | the lock time, decimal; absent when it is F·R |
 //! | `Putex-Term` | decimal; absent in the acquiring write |
 //! | `Putex-State` | `taking`, `active` or `released` |
-//! | `Putex-Priority` | 1 to 15, or `never`; absent in records of earlier versions |
+//! | `Putex-Priority` | 1 to 15, or `never`; 1 if absent |
 //! | `Putex-Released-To` | the token of the agent that is to have the lock next; absent for all |
 
 use std::time::Duration;
 
 use crate::core::{
-    COUNT_MAX, Incarnation, LOCK_TIME_MAX, Lease, R_MAX, RecordState, Revision, sanitize,
+    COUNT_MAX, Incarnation, Lease, Priority, R_MAX, RecordState, Revision, sanitize,
 };
 
 /// The only format that this program writes and reads.
@@ -42,7 +41,7 @@ pub fn to_headers(lease: &Lease) -> Vec<(&'static str, String)> {
         ("Putex-State", state.to_owned()),
     ];
     headers.extend(lease.term.map(|term| ("Putex-Term", term.to_string())));
-    headers.extend(lease.priority.map(|priority| ("Putex-Priority", priority.to_string())));
+    headers.push(("Putex-Priority", lease.priority.to_string()));
     let to = lease.released_to.as_deref();
     headers.extend(to.map(|token| ("Putex-Released-To", sanitize(token))));
     headers
@@ -70,8 +69,6 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
     if !bounded || grace > R_MAX * COUNT_MAX {
         return None;
     }
-    let lock_ms = find("Putex-Lock-Ms").map(str::parse).transpose().ok()?;
-    let lock_time = lock_ms.map_or(Duration::ZERO, Duration::from_millis).min(LOCK_TIME_MAX);
     let term = find("Putex-Term").map(str::parse).transpose().ok()?.map(Revision);
     Some(Lease {
         incarnation: Incarnation(u128::from_str_radix(find("Putex-Incarnation")?, 16).ok()?),
@@ -81,11 +78,10 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
         renewal,
         failures,
         confirmations,
-        lock_time: lock_time.max(renewal * failures),
         grace,
         term,
         state,
-        priority: find("Putex-Priority").map(str::parse).transpose().ok()?,
+        priority: find("Putex-Priority").map_or(Ok(Priority::FIRST), str::parse).ok()?,
         released_to: find("Putex-Released-To").map(str::to_owned),
     })
 }
@@ -93,7 +89,6 @@ pub fn from_headers<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<Lease>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Priority;
 
     fn lease() -> Lease {
         Lease {
@@ -104,11 +99,10 @@ mod tests {
             renewal: Duration::from_millis(500),
             failures: 3,
             confirmations: 1,
-            lock_time: Duration::from_millis(1500),
             grace: Duration::from_millis(500),
             term: Some(Revision(41)),
             state: RecordState::Active,
-            priority: Priority::of(2),
+            priority: Priority::Behind(1),
             released_to: Some("beta".to_owned()),
         }
     }
@@ -143,25 +137,12 @@ mod tests {
                 "Putex-Host" => Some(Lease { host: String::new(), ..lease() }),
                 "Putex-Boot" => Some(Lease { boot: String::new(), ..lease() }),
                 "Putex-Term" => Some(Lease { term: None, ..lease() }),
-                "Putex-Priority" => Some(Lease { priority: None, ..lease() }),
+                "Putex-Priority" => Some(Lease { priority: Priority::FIRST, ..lease() }),
                 "Putex-Released-To" => Some(Lease { released_to: None, ..lease() }),
                 _ => None,
             };
             assert_eq!(parse(&missing), blank, "{name} missing");
         }
-    }
-
-    /// Agents of this version write none that is longer.
-    #[test]
-    fn a_lock_time_that_is_longer_than_f_times_r_is_read() {
-        let of = |lock_ms: &str| {
-            let mut headers = to_headers(&lease());
-            headers.push(("Putex-Lock-Ms", lock_ms.to_owned()));
-            parse(&headers).map(|lease| lease.lock_time)
-        };
-        assert_eq!(of("3600000"), Some(Duration::from_secs(3600)));
-        assert_eq!(of("1"), Some(Duration::from_millis(1500)));
-        assert_eq!((of(&u64::MAX.to_string()), of("x")), (Some(LOCK_TIME_MAX), None));
     }
 
     #[test]

@@ -157,7 +157,7 @@ pub(super) fn where_it_runs(agents: &[AgentStatus]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::{AgentState, Incarnation, Lease, Record};
+    use crate::core::{AgentState, Incarnation, Lease, Priority, Record};
 
     #[test]
     fn the_agent_that_has_the_lock_says_what_becomes_of_start() {
@@ -203,11 +203,10 @@ mod tests {
             renewal: second,
             failures: 3,
             confirmations: 1,
-            lock_time: second * 3,
             grace: second,
             term: term.map(Revision),
             state,
-            priority: None,
+            priority: Priority::FIRST,
             released_to: None,
         };
         let record = Record { token: token.to_owned(), lease: Some(lease) };

@@ -6,7 +6,7 @@ use super::Noise;
 use crate::core::priority::Priority;
 use crate::core::record::{Incarnation, KeyState, KeyValue, Lease, Record, RecordState, Revision};
 use crate::core::sanitize;
-use crate::core::timing::{COUNT_MAX, LOCK_TIME_MAX, R_MAX};
+use crate::core::timing::{COUNT_MAX, R_MAX};
 use crate::nats::decode::{Decoder, ServerOp};
 use crate::nats::jetstream::Stored;
 use crate::nats::{Headers, encode};
@@ -83,13 +83,11 @@ fn survives(record: &Record) {
     assert_eq!(again, expected);
     if let Some(lease) = &again.lease {
         assert!(lease.renewal <= R_MAX && lease.grace <= R_MAX * COUNT_MAX);
-        assert!((lease.renewal * lease.failures..=LOCK_TIME_MAX).contains(&lease.lock_time));
         assert!(lease.failures <= COUNT_MAX && lease.confirmations <= COUNT_MAX);
         let headers = record::to_headers(lease);
         let find = |name: &str| headers.iter().find(|header| header.0 == name);
         let same = record::from_headers(|name| find(name).map(|header| header.1.as_str()));
-        let lock_time = lease.renewal * lease.failures;
-        assert_eq!(same, Some(Lease { lock_time, ..lease.clone() }));
+        assert_eq!(same.as_ref(), Some(lease));
     }
 }
 
@@ -141,22 +139,19 @@ pub(super) fn invented(data: &[u8]) -> Lease {
     let middle = text.chars().count() / 2;
     let (host, boot): (String, String) =
         (text.chars().take(middle).collect(), text.chars().skip(middle).collect());
-    let renewal = Duration::from_millis(below(60_001));
-    let failures = u32::try_from(below(101)).unwrap_or(0);
     Lease {
         incarnation: Incarnation(u128::from(below(u64::MAX)) << 64 | u128::from(below(u64::MAX))),
         nonce: below(u64::MAX),
         host,
         boot: sanitize(&boot),
-        renewal,
-        failures,
+        renewal: Duration::from_millis(below(60_001)),
+        failures: u32::try_from(below(101)).unwrap_or(0),
         confirmations: u32::try_from(below(101)).unwrap_or(0),
-        lock_time: renewal * failures,
         grace: Duration::from_millis(below(6_000_001)),
         term: Some(Revision(below(u64::MAX))).filter(|term| term.0 % 3 > 0),
         state: [RecordState::Taking, RecordState::Active, RecordState::Released]
             [usize::try_from(below(3)).unwrap_or(0)],
-        priority: Priority::of(u8::try_from(below(17)).unwrap_or(0)),
+        priority: Priority::of(u8::try_from(below(17)).unwrap_or(0)).unwrap_or(Priority::Never),
         released_to: Some(sanitize(&text).trim().to_owned()).filter(|token| !token.is_empty()),
     }
 }

@@ -77,10 +77,7 @@ fn seat_to_request(context: &Context, now: Instant) -> Option<(Priority, Seat)> 
         held.then_some((lease.priority, seat))
     };
     let holders: Option<Vec<_>> = Seat::all(context.config.seats).map(held).collect();
-    let of_lower = |(priority, seat): (Option<Priority>, Seat)| {
-        priority.filter(|priority| *priority > context.config.priority).map(|it| (it, seat))
-    };
-    holders?.into_iter().filter_map(of_lower).max()
+    holders?.into_iter().filter(|(priority, _)| *priority > context.config.priority).max()
 }
 
 /// Requests the lock of a seat for this agent from its holder, which has priority `than`.

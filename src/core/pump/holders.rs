@@ -9,7 +9,7 @@ use crate::core::timing::Timing;
 /// How long a holder may live on, by the times that it published.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
-    /// The holder's lock time: F·R, or more.
+    /// The holder's lock time: F·R.
     pub(super) lock: Duration,
     /// The holder's C·R, or more.
     pub(super) grace: Duration,
@@ -17,7 +17,7 @@ pub(super) struct Times {
 
 impl Times {
     fn of(lease: &Lease) -> Times {
-        Times { lock: lease.lock_time, grace: lease.grace }
+        Times { lock: lease.lock_time(), grace: lease.grace }
     }
 
     /// Returns the times that cover both.

@@ -43,11 +43,10 @@ pub(super) fn prepare_write(
         renewal: timing.renewal(),
         failures: timing.failures(),
         confirmations: timing.confirmations(),
-        lock_time: timing.lock_time(),
         grace: write.grace.max(timing.confirmation()),
         term: write.term,
         state: write.state,
-        priority: Some(context.config.priority),
+        priority: context.config.priority,
         released_to: write.released_to,
     };
     let token = match write.state {

@@ -24,11 +24,10 @@ fn record(key: &str, revision: u64, token: &str, state: RecordState) -> Entry {
         renewal: SECOND,
         failures: 3,
         confirmations: 1,
-        lock_time: SECOND * 3,
         grace: SECOND,
         term: Some(Revision(4)),
         state,
-        priority: Priority::of(2),
+        priority: Priority::Behind(1),
         released_to: None,
     };
     let content = record_content(&Record { token: token.to_owned(), lease: Some(lease) });

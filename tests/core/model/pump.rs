@@ -177,11 +177,10 @@ impl Pumps {
             renewal: timing.renewal(),
             failures: timing.failures(),
             confirmations: timing.confirmations(),
-            lock_time: timing.lock_time(),
             grace: timing.confirmation(),
             term,
             state: record.kind.state(),
-            priority: None,
+            priority: Priority::FIRST,
             released_to: None,
         };
         let token = match record.kind {

@@ -74,7 +74,7 @@ impl World<'_> {
         let of_lower = |entry: &Entry| {
             let lease = entry.value.lease();
             let term = lease.map(|lease| lease.term.unwrap_or(Revision(entry.revision)));
-            term == Some(request.term) && lease.and_then(|it| it.priority) > Some(own.priority)
+            term == Some(request.term) && lease.is_some_and(|it| it.priority > own.priority)
         };
         let lost = !self.store.losses.is_empty();
         let goes_first = lost || self.store.log.iter().any(of_lower);

@@ -434,11 +434,10 @@ pub fn first_record(sc: &Scenario) -> Option<KeyValue> {
         renewal: site.timing.renewal(),
         failures: site.timing.failures(),
         confirmations: site.timing.confirmations(),
-        lock_time: site.timing.lock_time(),
         grace: site.timing.confirmation(),
         term: Some(Revision(1)),
         state,
-        priority: None,
+        priority: Priority::FIRST,
         released_to: None,
     };
     let (token, lease) = match sc.first {

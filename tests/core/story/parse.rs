@@ -93,8 +93,8 @@ impl<'a> Words<'a> {
         word.ok_or_else(|| "a word is missing".to_owned())
     }
 
-    fn priority(&self) -> Result<Option<Priority>, String> {
-        let number = self.get("priority").map(str::parse).transpose();
+    fn priority(&self) -> Result<Priority, String> {
+        let number = self.get("priority").map_or(Ok(Priority::FIRST), str::parse);
         number.map_err(|()| "no such priority".to_owned())
     }
 
@@ -116,7 +116,7 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
         check: words.get("check") != Some("no"),
         start_grace: words.duration("start-grace", 0)?,
         check_failures: words.count("check-failures", 1)?,
-        priority: words.priority()?.unwrap_or(Priority::FIRST),
+        priority: words.priority()?,
         failback,
         seats: words.count("seats", 1)?,
         observes: words.get("observe") == Some("yes"),
@@ -296,7 +296,6 @@ fn lease(words: &Words<'_>, host: &str, state: RecordState) -> Result<Lease, Str
     let (renewal, confirmations) = (words.duration("r", 500)?, words.count("c", 1)?);
     let grace = u64::try_from((renewal * confirmations).as_millis()).unwrap();
     let failures = words.count("f", 3)?;
-    let lock_time = u64::try_from((renewal * failures).as_millis()).unwrap();
     Ok(Lease {
         incarnation: words.incarnation(),
         nonce: words.number("nonce", 1)?,
@@ -305,7 +304,6 @@ fn lease(words: &Words<'_>, host: &str, state: RecordState) -> Result<Lease, Str
         renewal,
         failures,
         confirmations,
-        lock_time: words.duration("lock", lock_time)?,
         grace: words.duration("grace", grace)?,
         term: match words.number("term", 0)? {
             0 => None,

@@ -154,8 +154,5 @@ fn show_record(record: &Record) -> String {
     let (state, grace) = (lease.state, lease.grace.as_millis());
     let state = format!("{state:?}").to_lowercase();
     let to = lease.released_to.as_ref().map_or(String::new(), |to| format!(" to={to}"));
-    let is_long = lease.lock_time > lease.renewal * lease.failures;
-    let lock =
-        if is_long { format!(" lock={}", lease.lock_time.as_millis()) } else { String::new() };
-    format!("{token} {state} term={term} nonce={} grace={grace}{lock}{to}", lease.nonce)
+    format!("{token} {state} term={term} nonce={} grace={grace}{to}", lease.nonce)
 }

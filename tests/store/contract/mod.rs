@@ -69,11 +69,10 @@ pub(crate) fn leased(token: &str, nonce: u64, term: Option<Revision>) -> Record 
             renewal: Duration::from_millis(500),
             failures: 3,
             confirmations: 2,
-            lock_time: Duration::from_millis(1500),
             grace: Duration::from_secs(1),
             term,
             state: RecordState::Active,
-            priority: Priority::of(2),
+            priority: Priority::Behind(1),
             released_to: None,
         }),
     }
