@@ -2,7 +2,6 @@
 //! event passes through [`Context::receive`] first.
 
 use super::duplicate_token;
-use super::effects::Effects;
 use super::guard_view::GuardView;
 use super::hold::Hold;
 use super::pause::Pauses;
@@ -29,7 +28,8 @@ pub(super) struct Context {
     /// When another live agent with the token of this one was reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
     nonce: u64,
-    pub(super) effects: Effects,
+    /// The effects of this turn, in their order.
+    pub(super) effects: Vec<Effect>,
 }
 
 impl Context {
@@ -43,7 +43,7 @@ impl Context {
             check_runs: false,
             duplicate_reported_at: None,
             nonce: 0,
-            effects: Effects::default(),
+            effects: Vec::new(),
         }
     }
 
@@ -161,11 +161,11 @@ impl Context {
     }
 
     pub(super) fn report(&mut self, report: Report) {
-        self.effects.report(report);
+        self.want(Effect::Report(report));
     }
 
     pub(super) fn want(&mut self, effect: Effect) {
-        self.effects.want(effect);
+        self.effects.push(effect);
     }
 
     pub(super) fn tell_guard(&mut self, message: ToGuard, now: Instant) {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::Config;
 use super::deadline::{Deadline, Timer, Timers};
-use super::effects::Effects;
 use crate::core::event::{Effect, Event, GuardEvent};
 use crate::core::protocol::{
     Grant, GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
@@ -256,7 +255,7 @@ impl GuardView {
         number: u64,
         event: &GuardEvent,
         own: Incarnation,
-        effects: &mut Effects,
+        effects: &mut Vec<Effect>,
         now: Instant,
     ) {
         if number != self.number {
@@ -272,7 +271,7 @@ impl GuardView {
         &mut self,
         report: &GuardReport,
         own: Incarnation,
-        effects: &mut Effects,
+        effects: &mut Vec<Effect>,
         now: Instant,
     ) {
         let Some(present) = &mut self.present else {
@@ -296,15 +295,15 @@ impl GuardView {
         if let Some(why) = &report.unfit
             && before.is_none_or(|before| before.unfit.as_ref() != Some(why))
         {
-            effects.report(Report::Unfit(why.clone()));
+            effects.push(Effect::Report(Report::Unfit(why.clone())));
         }
     }
 
-    fn lost(&mut self, why: &str, effects: &mut Effects, now: Instant) {
+    fn lost(&mut self, why: &str, effects: &mut Vec<Effect>, now: Instant) {
         if self.reported_loss.as_deref() != Some(why) {
             self.reported_loss = Some(why.to_owned());
             let report = if self.has_reported() { Report::GuardLost } else { Report::NoGuard };
-            effects.report(report(why.to_owned()));
+            effects.push(Effect::Report(report(why.to_owned())));
         }
         self.forget(now);
     }
@@ -327,11 +326,11 @@ impl GuardView {
 
     /// Sends the guard a message. Without a guard nothing is sent: the next guard gets the messages
     /// that it needs at its start.
-    pub(super) fn tell(&mut self, message: ToGuard, effects: &mut Effects, now: Instant) {
+    pub(super) fn tell(&mut self, message: ToGuard, effects: &mut Vec<Effect>, now: Instant) {
         if let Some(present) = &mut self.present {
             present.count_message(&message, now);
             self.start_may_begin |= message == ToGuard::AssertStart;
-            effects.want(Effect::TellGuard(message));
+            effects.push(Effect::TellGuard(message));
         }
     }
 
@@ -342,7 +341,7 @@ impl GuardView {
     pub(super) fn advance(
         &mut self,
         message: Option<ToGuard>,
-        effects: &mut Effects,
+        effects: &mut Vec<Effect>,
         now: Instant,
     ) -> bool {
         if self.deadline().is_none_or(|deadline| now < deadline.at) {
@@ -361,14 +360,14 @@ impl GuardView {
             present.reply = Reply::Overdue(now);
             return false;
         }
-        effects.report(Report::GuardKilled(Ms(self.answer_time())));
-        effects.want(Effect::KillGuard);
+        effects.push(Effect::Report(Report::GuardKilled(Ms(self.answer_time()))));
+        effects.push(Effect::KillGuard);
         self.silent_count += u32::from(!self.has_reported());
         self.forget(now);
         true
     }
 
-    fn start(&mut self, message: Option<ToGuard>, effects: &mut Effects, now: Instant) {
+    fn start(&mut self, message: Option<ToGuard>, effects: &mut Vec<Effect>, now: Instant) {
         let mut messages = vec![ToGuard::Hello(self.config)];
         messages.extend(message);
         let mut present = Present {
@@ -382,7 +381,7 @@ impl GuardView {
         messages.iter().for_each(|message| present.count_message(message, now));
         self.number += 1;
         self.present = Some(Box::new(present));
-        effects.want(Effect::ConnectGuard(self.number, messages));
+        effects.push(Effect::ConnectGuard(self.number, messages));
     }
 
     /// Returns the time in which the guard has to answer before it is killed.

@@ -68,7 +68,6 @@ mod active;
 mod context;
 mod deadline;
 mod duplicate_token;
-mod effects;
 mod failback;
 mod guard_view;
 mod hold;
@@ -356,7 +355,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 let message = same.message_for_new_guard(&context);
                 state = same;
                 if ended || !context.guard.advance(message, &mut context.effects, now) {
-                    let effects = context.effects.drain();
+                    let effects = std::mem::take(&mut context.effects);
                     return (Pump { state, context }, effects);
                 }
                 // A deadline that depends on the guard may have passed.

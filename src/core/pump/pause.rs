@@ -9,8 +9,7 @@
 //! the clock of the store may have moved, or the store may have lost entries.
 
 use super::deadline::{Timer, Timers};
-use super::effects::Effects;
-use crate::core::event::{Pause, PauseEntry};
+use crate::core::event::{Effect, Pause, PauseEntry};
 use crate::core::report::Report;
 use crate::core::text::sanitize_field;
 use crate::core::time::{Instant, Ms};
@@ -33,7 +32,7 @@ impl Pauses {
     }
 
     /// Takes in the entry that a read has shown.
-    pub(super) fn read(&mut self, entry: &PauseEntry, effects: &mut Effects, now: Instant) {
+    pub(super) fn read(&mut self, entry: &PauseEntry, effects: &mut Vec<Effect>, now: Instant) {
         if entry.serial <= self.latest.serial {
             return;
         }
@@ -42,16 +41,16 @@ impl Pauses {
         if let Some(Pause { until, by, reason }) = &self.latest.pause {
             let reason = if reason.is_empty() { "" } else { &format!(": {reason}") };
             let by = sanitize_field(&format!("{by}{reason}"));
-            effects.report(Report::Paused(Ms(until.since(now)), by));
+            effects.push(Effect::Report(Report::Paused(Ms(until.since(now)), by)));
         } else if before.is_some() {
-            effects.report(Report::Resumed);
+            effects.push(Effect::Report(Report::Resumed));
         }
     }
 
     /// Ends a pause whose time is over.
-    pub(super) fn advance(&mut self, effects: &mut Effects, now: Instant) {
+    pub(super) fn advance(&mut self, effects: &mut Vec<Effect>, now: Instant) {
         if self.latest.pause.take_if(|pause| now >= pause.until).is_some() {
-            effects.report(Report::PauseOver);
+            effects.push(Effect::Report(Report::PauseOver));
         }
     }
 

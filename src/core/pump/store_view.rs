@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Config;
-use super::effects::Effects;
 use super::holders::Holders;
 use super::takeover::Takeover;
 use crate::core::event::{BucketInfo, Effect, StoreError};
@@ -198,9 +197,9 @@ impl StoreView {
     }
 
     /// Makes a request. The store is idle.
-    pub(super) fn request(&mut self, request: Effect, effects: &mut Effects) {
+    pub(super) fn request(&mut self, request: Effect, effects: &mut Vec<Effect>) {
         self.connection = Connection::Busy;
-        effects.want(request);
+        effects.push(request);
     }
 
     /// The request that was under way was answered.
@@ -210,24 +209,24 @@ impl StoreView {
         }
     }
 
-    pub(super) fn closed(&mut self, why: &str, effects: &mut Effects) {
+    pub(super) fn closed(&mut self, why: &str, effects: &mut Vec<Effect>) {
         if self.is_open() {
-            effects.report(Report::StoreLost(why.to_owned()));
+            effects.push(Effect::Report(Report::StoreLost(why.to_owned())));
         }
         self.connection = Connection::Closed;
     }
 
-    pub(super) fn rejected(&mut self, rejection: &StoreError, effects: &mut Effects) {
+    pub(super) fn rejected(&mut self, rejection: &StoreError, effects: &mut Vec<Effect>) {
         if self.bucket.is_some() && self.rejection.as_ref() != Some(rejection) {
-            effects.report(Report::StoreRefuses(rejection.to_string()));
+            effects.push(Effect::Report(Report::StoreRefuses(rejection.to_string())));
         }
         self.rejection = Some(rejection.clone());
     }
 
     /// Takes in the bucket that was opened, and its last revision.
-    pub(super) fn opened(&mut self, bucket: &BucketInfo, effects: &mut Effects, now: Instant) {
+    pub(super) fn opened(&mut self, bucket: &BucketInfo, effects: &mut Vec<Effect>, now: Instant) {
         if self.bucket.is_some() {
-            effects.report(Report::StoreOpenAgain);
+            effects.push(Effect::Report(Report::StoreOpenAgain));
         }
         self.connection = Connection::Idle;
         self.rejection = None;
@@ -252,7 +251,7 @@ impl StoreView {
     }
 
     /// Reports the remarks on the bucket that did not hold before.
-    fn remark(&mut self, bucket: &BucketInfo, effects: &mut Effects) {
+    fn remark(&mut self, bucket: &BucketInfo, effects: &mut Vec<Effect>) {
         let mut remarks: Vec<_> =
             bucket.remarks.iter().map(|text| Report::Bucket(text.clone())).collect();
         let (lock_time, replicas) = (self.timing.lock_time(), bucket.replicas);
@@ -261,13 +260,16 @@ impl StoreView {
             remarks.push(Report::ElectionRisk { lock_time, least, replicas });
         }
         let is_new = |remark: &&Report| !self.remarks.contains(remark);
-        remarks.iter().filter(is_new).for_each(|remark| effects.report(remark.clone()));
+        remarks
+            .iter()
+            .filter(is_new)
+            .for_each(|remark| effects.push(Effect::Report(remark.clone())));
         self.remarks = remarks;
     }
 
     /// A write of the key of the present seat was stored. Every revision is given once, each higher
     /// than all before.
-    pub(super) fn stored(&mut self, revision: Revision, effects: &mut Effects, now: Instant) {
+    pub(super) fn stored(&mut self, revision: Revision, effects: &mut Vec<Effect>, now: Instant) {
         let highest = self.high_water;
         if revision <= highest {
             self.roll_back(Rollback::WriteBehind(revision, highest), effects, now);
@@ -278,8 +280,8 @@ impl StoreView {
 
     /// Reports that the store has lost writes; no state that it shows next is taken for a clean
     /// absence.
-    pub(super) fn roll_back(&mut self, how: Rollback, effects: &mut Effects, now: Instant) {
-        effects.report(Report::RolledBack(how));
+    pub(super) fn roll_back(&mut self, how: Rollback, effects: &mut Vec<Effect>, now: Instant) {
+        effects.push(Effect::Report(Report::RolledBack(how)));
         self.rolled_back = true;
         self.age = None;
         self.high_water = Revision(0);
@@ -299,10 +301,10 @@ impl StoreView {
     }
 
     /// Begins to take a seat.
-    pub(super) fn choose_seat(&mut self, seat: Seat, effects: &mut Effects) {
+    pub(super) fn choose_seat(&mut self, seat: Seat, effects: &mut Vec<Effect>) {
         self.seat = seat;
         if self.keys.len() > 1 {
-            effects.report(Report::TakesSeat(seat));
+            effects.push(Effect::Report(Report::TakesSeat(seat)));
         }
     }
 
