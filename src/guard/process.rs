@@ -358,7 +358,7 @@ impl GuardProcess {
     fn run(&mut self, command: Command, until: Instant) {
         let is_start = command == Command::Start;
         let role = if is_start { Role::Active } else { Role::Standby };
-        let context = self.guard.context().clone();
+        let context = self.guard.context();
         let run = Run { command, role, deadline: until, starting: false, context };
         if !is_start {
             self.cgroups.forget_start();

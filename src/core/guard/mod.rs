@@ -94,9 +94,6 @@ struct Up {
     outcome: Option<Outcome>,
 }
 
-/// The lock that commands run under where none is known.
-const NO_LOCK: &LockContext = &LockContext { term: None, epoch: None, previous: None, seat: None };
-
 /// The state machine of the guard.
 #[derive(Clone, Debug)]
 pub struct Guard {
@@ -147,11 +144,11 @@ impl Guard {
     }
 
     /// Returns the lock under which commands run.
-    pub fn context(&self) -> &LockContext {
+    pub fn context(&self) -> LockContext {
         match &self.state {
-            State::Unknown(_) | State::Down => NO_LOCK,
-            State::Up(up) => &up.grant.context,
-            State::Stopping(procedure) => &procedure.order().context,
+            State::Unknown(_) | State::Down => LockContext::default(),
+            State::Up(up) => up.grant.context.clone(),
+            State::Stopping(procedure) => procedure.order().context.clone(),
         }
     }
 

@@ -105,7 +105,7 @@ fn a_guard_that_learns_of_a_lock_that_has_run_out_stops_what_an_earlier_guard_ha
             assert_eq!(bench.handle(GuardInput::Disconnected, late), []);
         }
         assert_eq!(bench.tick(late), [run(Command::Stop, dead_by())]);
-        assert_eq!(bench.guard.context(), &context(8));
+        assert_eq!(bench.guard.context(), context(8));
         assert_eq!(ran(&bench.tick(dead_by())), Some(Command::LastResort));
     }
 }

@@ -96,7 +96,7 @@ impl Guards {
         if let GuardInput::Wait(wait) = input {
             frame.now += i64::from(wait);
         }
-        let context = guard.context().clone();
+        let context = guard.context();
         let (new, after) = self.keep_guard(guard, frame);
         let frame = Frame { base: after.base, ..frame };
         let outputs = actions.iter();

@@ -35,7 +35,7 @@ impl World<'_> {
         let guard = &mut self.guards[id];
         guard.runs += 1;
         let run = guard.runs;
-        let context = guard.core.as_ref().map(|core| core.context().clone());
+        let context = guard.core.as_ref().map(|core| core.context());
         guard.tasks[command as usize] = Some(Task {
             run,
             process: None,

@@ -237,7 +237,7 @@ impl Host {
         let actions = guard.handle(input.unwrap_or(GuardInput::Tick), now);
         let moved = !(ticks && actions.is_empty());
         self.noted_down |= guard.is_down();
-        let context = guard.context().clone();
+        let context = guard.context();
         for action in actions {
             if !self.is_silent(&action) {
                 lines.push(show::action(&action, &context));
