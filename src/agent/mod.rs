@@ -188,7 +188,7 @@ fn with_environment(mut settings: Settings) -> Settings {
 fn metrics_of(setup: &Setup<'_>, dir: &Path) -> Option<MetricsHandle> {
     let path = setup.metrics_file.as_ref()?;
     let Identity { bucket, key, token, .. } = &setup.identity;
-    let metrics = Metrics::new(bucket, key, token, setup.config.seats);
+    let metrics = Metrics::new(bucket, key, token);
     let renewal = setup.config.timing.renewal();
     Some(MetricsHandle::new(path, dir, metrics, renewal))
 }

@@ -40,7 +40,6 @@ const FLAGS: [FlagMetric; 5] = [
 pub struct Metrics {
     /// The labels of every sample.
     labels: String,
-    seats: u32,
     status: Option<AgentStatus>,
     /// For how much longer the lock is valid.
     valid: Duration,
@@ -60,11 +59,10 @@ pub struct Metrics {
 
 impl Metrics {
     /// Returns the metrics of an agent that starts now.
-    pub fn new(bucket: &str, key: &str, token: &str, seats: u32) -> Metrics {
+    pub fn new(bucket: &str, key: &str, token: &str) -> Metrics {
         let [bucket, key, token] = [bucket, key, token].map(escaped);
         Metrics {
             labels: format!(r#"bucket="{bucket}",key="{key}",token="{token}""#),
-            seats,
             status: None,
             valid: Duration::ZERO,
             stop_margin_min: None,
@@ -167,8 +165,9 @@ impl Metrics {
         file.begin("putex_holding", "gauge", help);
         let holder = status.filter(|status| status.term.is_some());
         let held = holder.map(|status| status.seat.map_or(Seat::FIRST, Seat));
-        for seat in Seat::all(self.seats) {
-            let label = if self.seats > 1 { label("seat", seat) } else { String::new() };
+        let seats = status.map_or(1, |status| status.seats);
+        for seat in Seat::all(seats) {
+            let label = if seats > 1 { label("seat", seat) } else { String::new() };
             file.add("", &label, u8::from(held == Some(seat)));
         }
         for (name, help, is_set) in FLAGS {
@@ -281,9 +280,10 @@ mod tests {
             state: AgentState::Active,
             term: held.map(|_| 7),
             seat: held.map(|seat| seat.0),
+            seats,
             ..AgentStatus::of_candidate("a")
         };
-        Metrics { status: Some(status), ..Metrics::new("b", "web", "a\"\\\n", seats) }
+        Metrics { status: Some(status), ..Metrics::new("b", "web", "a\"\\\n") }
     }
 
     #[test]

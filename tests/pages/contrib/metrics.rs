@@ -25,7 +25,7 @@ fn names() -> BTreeSet<String> {
         "summary" => vec![format!("{name}_sum"), format!("{name}_count")],
         _ => vec![name.to_owned()],
     };
-    let text = Metrics::new("bucket", "key", "token", 1).render();
+    let text = Metrics::new("bucket", "key", "token").render();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     types.flat_map(of).collect()
 }
