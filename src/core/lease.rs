@@ -145,7 +145,7 @@ impl LeaseTime {
         at_least: Duration,
         now: Instant,
     ) -> Option<LeaseTime> {
-        let until = written.and_then(|it| it.not_before).map(|sent| self.guaranteed_until(sent));
+        let until = written.and_then(|it| self.held_until(it));
         if until.is_some_and(|until| until >= now.after(at_least)) {
             return None;
         }

@@ -69,7 +69,7 @@ pub struct Observed {
     clock: String,
     /// The random id of the bucket: in a bucket that is made anew, the same revision is another
     /// entry.
-    epoch: String,
+    pub epoch: String,
     writes: BTreeMap<Revision, SeenWrite>,
     /// The last revision that was certain to be the newest of its key, and when the read or write
     /// that showed it began.
@@ -86,11 +86,6 @@ impl Observed {
     /// Returns the name of the clock.
     pub fn clock(&self) -> &str {
         &self.clock
-    }
-
-    /// Returns the random id of the bucket.
-    pub fn epoch(&self) -> &str {
-        &self.epoch
     }
 
     /// Returns whether no revision was seen.

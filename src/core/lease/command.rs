@@ -215,18 +215,15 @@ impl LeaseCommand {
         self.decide(now);
     }
 
-    /// Returns the lease that was read, as this host knows it.
-    fn view(&self, lease: &LeaseEntry, now: Instant) -> LeaseView {
-        LeaseView::of(lease, self.last_read.0.revision, &self.notes, self.drift_ppm, now)
-    }
-
     /// Decides by the last read.
     fn decide(&mut self, now: Instant) {
         let lease = match self.last_read.0.lease.clone().transpose() {
             Err(why) => return self.end(LeaseEnd::Refused(Kind::Unsafe.error(why))),
             Ok(lease) => lease,
         };
-        let view = lease.as_ref().map(|lease| self.view(lease, now));
+        let revision = self.last_read.0.revision;
+        let as_known = |lease| LeaseView::of(lease, revision, &self.notes, self.drift_ppm, now);
+        let view = lease.as_ref().map(as_known);
         match (self.task.clone(), lease.zip(view)) {
             (LeaseTask::Claim { holder, at_least }, None) => {
                 self.begin_claim(holder, at_least, now)
@@ -234,7 +231,7 @@ impl LeaseCommand {
             (LeaseTask::Claim { .. } | LeaseTask::Extend { .. }, Some((it, _)))
                 if let Some(sent) = self.sent_what_was_read() =>
             {
-                self.had(&it, self.last_read.0.revision, sent, now);
+                self.had(&it, revision, sent, now);
             }
             (LeaseTask::Claim { .. }, Some((_, view))) => self.end(LeaseEnd::Taken(view)),
             (LeaseTask::Extend { holder, at_least }, Some((it, _))) if it.holder == holder => {
@@ -318,14 +315,8 @@ impl LeaseCommand {
     /// `None` if the entry is not of this command.
     fn sent_what_was_read(&self) -> Option<Instant> {
         let StoredLease { revision, attempt, .. } = self.last_read.0;
-        match self.write?.read(revision, Some(attempt)) {
-            Outcome::Held { sent, .. } => Some(sent),
-            Outcome::Lost
-            | Outcome::Replaced
-            | Outcome::Refused(_)
-            | Outcome::Repeat(_)
-            | Outcome::Read => None,
-        }
+        let read = self.write?.read(revision, Some(attempt));
+        if let Outcome::Held { sent, .. } = read { Some(sent) } else { None }
     }
 
     /// Returns the mark that the bucket lacks for leases of this lifetime, if it lacks one.

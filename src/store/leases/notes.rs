@@ -90,7 +90,7 @@ impl NotesFolder {
 
     /// Replaces the note on this word. Of two commands at once, one may lose its note.
     fn replace(&self, word: &str, observed: &Observed) -> io::Result<()> {
-        let file = self.file_of(word, observed.epoch());
+        let file = self.file_of(word, &observed.epoch);
         let mut notes = self.notes_in(&file);
         notes.retain(|(of, noted)| of != word || !observed.is_of(noted));
         notes.insert(0, (word.to_owned(), observed.clone()));
