@@ -27,7 +27,8 @@ pub(super) struct Context {
     pub(super) check_runs: bool,
     /// When another live agent with the token of this one was reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
-    nonce: u64,
+    /// The number of the last write of this incarnation.
+    pub(super) nonce: u64,
     /// The effects of this turn, in their order.
     pub(super) effects: Vec<Effect>,
 }
@@ -152,12 +153,6 @@ impl Context {
             1 => LockName::Only,
             _ => LockName::Seat(seat),
         }
-    }
-
-    /// Returns a number that no write of this incarnation had.
-    pub(super) fn next_nonce(&mut self) -> u64 {
-        self.nonce += 1;
-        self.nonce
     }
 
     pub(super) fn report(&mut self, report: Report) {

@@ -81,16 +81,14 @@ impl Hold {
         grace: Duration,
         now: Instant,
     ) {
-        let (expected, term) = (self.revision, Some(self.term));
-        let write = NewWrite { expected, state, term, grace, released_to: None };
+        let write = NewWrite { grace, ..self.write(state) };
         self.renewal = Some(prepare_write(context, write, now, self.valid_until));
     }
 
-    /// Returns the write that gives the lock back, to the agent with this token if one is named.
-    pub(super) fn release(&self, released_to: Option<String>) -> NewWrite {
+    /// Returns the write by which the lock gets this state.
+    pub(super) fn write(&self, state: RecordState) -> NewWrite {
         let (expected, term) = (self.revision, Some(self.term));
-        let (state, grace) = (RecordState::Released, Duration::ZERO);
-        NewWrite { expected, state, term, grace, released_to }
+        NewWrite { expected, state, term, grace: Duration::ZERO, released_to: None }
     }
 
     /// Sends the renewal that is under way when that is due. Without one the key is read when a

@@ -15,6 +15,7 @@ use super::write::{NewWrite, prepare_write};
 use super::{Next, State, end};
 use crate::core::event::{Effect, Ending, Event, Written};
 use crate::core::protocol::{Grant, ServiceState, Stake, StopOrder, ToGuard};
+use crate::core::record::RecordState;
 use crate::core::report::{Reason, Report};
 use crate::core::service_report::ServiceReport;
 use crate::core::text::sanitize_field;
@@ -35,7 +36,8 @@ pub(super) enum ServiceLock {
 impl ServiceLock {
     /// Returns a held lock, which is released to the agent with this token if one is named.
     pub(super) fn held(context: &Context, hold: &Hold, to: Option<String>) -> ServiceLock {
-        ServiceLock::Held(hold.grant(context), hold.release(to))
+        let write = NewWrite { released_to: to, ..hold.write(RecordState::Released) };
+        ServiceLock::Held(hold.grant(context), write)
     }
 
     /// Returns the lock of the previous instance, if that has left the service running.

@@ -32,7 +32,8 @@ pub(super) fn prepare_write(
     give_up: Instant,
 ) -> Pending {
     let timing = context.config.timing;
-    let nonce = context.next_nonce();
+    context.nonce += 1;
+    let nonce = context.nonce;
     let over_entry = write.expected > Revision(0);
     context.store.key_mut().written = Some(Attempt { nonce, over_entry });
     let lease = Lease {
