@@ -9,7 +9,7 @@ use super::store_view::{Seen, StoreView};
 use super::takeover::Takeover;
 use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
-use crate::core::event::{Effect, Ending, Event, Opened, Written};
+use crate::core::event::{Effect, Event, Opened, Written};
 use crate::core::protocol::{Grant, Stake, StopOrder, ToGuard};
 use crate::core::record::{KeyState, KeyValue, Revision};
 use crate::core::report::{LockName, Report, Rollback};
@@ -216,11 +216,6 @@ impl Context {
         } else {
             self.guard.unfit()
         }
-    }
-
-    /// Returns the ending of an agent that the store has refused from the first.
-    pub(super) fn rejected(&self) -> Option<Ending> {
-        self.store.rejection().cloned().map(Ending::Rejected)
     }
 
     /// Returns the lock as a command is told it.

@@ -60,33 +60,31 @@ struct Present {
     since: Instant,
     /// Messages that were sent to the guard.
     sent_count: u64,
-    reply: Reply,
     report: Option<GuardReport>,
+    /// While a message is not answered: when the first such message was sent, or the guard showed
+    /// life after it.
+    waits_since: Instant,
+    /// The agent saw at this instant that the guard has not answered in time. The guard has SLACK/2
+    /// more: if the agent was suspended, an answer may wait to be read.
+    overdue_since: Option<Instant>,
     /// V of the last grant, unless an order to stop the service has followed it.
     granted_until: Option<Instant>,
     /// The last order to stop the service, and when it was sent.
     order: Option<(StopOrder, Instant)>,
 }
 
-/// Whether the guard has answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reply {
-    /// The guard has answered all messages.
-    Complete,
-    /// The guard has not answered yet. It was sent a message, or showed life, at this instant.
-    Awaited(Instant),
-    /// The agent saw at this instant that the guard has not answered in time. The guard has SLACK/2
-    /// more: if the agent was suspended, an answer may wait to be read.
-    Overdue(Instant),
-}
-
 impl Present {
+    /// Returns the last report if it answers all messages.
+    fn answer(&self) -> Option<&GuardReport> {
+        self.report.as_ref().filter(|report| report.heard == self.sent_count)
+    }
+
     /// Counts a message that is sent.
     fn count_message(&mut self, message: &ToGuard, now: Instant) {
-        self.sent_count += 1;
-        if self.reply == Reply::Complete {
-            self.reply = Reply::Awaited(now);
+        if self.answer().is_some() {
+            self.waits_since = now;
         }
+        self.sent_count += 1;
         match message {
             ToGuard::Grant(grant) => self.granted_until = Some(grant.valid_until),
             ToGuard::Stop(order) => {
@@ -99,8 +97,8 @@ impl Present {
 
     /// Returns the order that the guard carries out and has answered, and when it was sent last.
     fn order_under_way(&self) -> Option<&(StopOrder, Instant)> {
-        let stopping = matches!(self.report.as_ref()?.service, ServiceState::Stopping { .. });
-        self.order.as_ref().filter(|_| stopping && self.reply == Reply::Complete)
+        let stopping = matches!(self.answer()?.service, ServiceState::Stopping { .. });
+        self.order.as_ref().filter(|_| stopping)
     }
 }
 
@@ -133,8 +131,7 @@ impl GuardView {
 
     /// Returns the last report if it answers all messages.
     pub(super) fn report(&self) -> Option<&GuardReport> {
-        let present = self.present.as_ref()?;
-        present.report.as_ref().filter(|report| report.heard == present.sent_count)
+        self.present.as_ref()?.answer()
     }
 
     /// Returns when this guard was started or connected to, if there is one.
@@ -194,7 +191,7 @@ impl GuardView {
 
     /// Returns whether the guard has reported, and answers in time, or is not needed.
     pub(super) fn is_up(&self) -> bool {
-        let is_overdue = |present: &Present| matches!(present.reply, Reply::Overdue(_));
+        let is_overdue = |present: &Present| present.overdue_since.is_some();
         self.only_observes
             || self.has_reported() && !self.present.as_deref().is_some_and(is_overdue)
     }
@@ -277,12 +274,11 @@ impl GuardView {
         let Some(present) = &mut self.present else {
             return;
         };
-        let complete = report.heard >= present.sent_count;
-        present.reply = if complete { Reply::Complete } else { Reply::Awaited(now) };
-        if complete {
+        (present.waits_since, present.overdue_since) = (now, None);
+        let before = present.report.replace(report.clone());
+        if present.answer().is_some() {
             self.start_may_begin = report.start_waits;
         }
-        let before = present.report.replace(report.clone());
         self.silent_count = 0;
         match &report.service {
             ServiceState::Up(grant, _) if grant.holder != own => {
@@ -356,8 +352,8 @@ impl GuardView {
             self.tell(ToGuard::Stop(order), effects, now);
             return false;
         }
-        if let Reply::Awaited(_) = present.reply {
-            present.reply = Reply::Overdue(now);
+        if present.overdue_since.is_none() {
+            present.overdue_since = Some(now);
             return false;
         }
         effects.push(Effect::Report(Report::GuardKilled(Ms(self.answer_time()))));
@@ -373,8 +369,9 @@ impl GuardView {
         let mut present = Present {
             since: now,
             sent_count: 0,
-            reply: Reply::Complete,
             report: None,
+            waits_since: now,
+            overdue_since: None,
             granted_until: None,
             order: None,
         };
@@ -403,14 +400,12 @@ impl GuardView {
             return Some(Timer::GuardStart.at(self.start_at));
         };
         let answer_time = self.answer_time();
-        match present.reply {
-            Reply::Awaited(since) => Some(Timer::GuardAnswer.at(since.after(answer_time))),
-            Reply::Overdue(since) => Some(Timer::GuardAnswer.at(since.after(SLACK / 2))),
-            Reply::Complete => {
-                let (_, sent_at) = present.order_under_way()?;
-                Some(Timer::RepeatStop.at(sent_at.after(answer_time)))
-            }
+        if present.answer().is_some() {
+            let (_, sent_at) = present.order_under_way()?;
+            return Some(Timer::RepeatStop.at(sent_at.after(answer_time)));
         }
+        let over = present.waits_since.after(answer_time);
+        Some(Timer::GuardAnswer.at(present.overdue_since.map_or(over, |at| at.after(SLACK / 2))))
     }
 }
 

@@ -26,21 +26,14 @@ impl Times {
     }
 }
 
-/// A holder whose record the store has lost.
-#[derive(Clone, Debug)]
-struct LostHolder {
-    /// The holder has ended by then.
-    until: Instant,
-    times: Times,
-}
-
 /// The foreign holders that this agent has seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
     /// The times of the last holder, still binding when its record has been deleted.
     last: Times,
-    /// The holder that was lost, while it may live.
-    lost: Option<LostHolder>,
+    /// The times of a holder whose record the store has lost, and when it has ended.
+    lost: Times,
+    lost_until: Option<Instant>,
 }
 
 impl Holders {
@@ -65,25 +58,22 @@ impl Holders {
     pub(super) fn assume_slowest(&mut self, timing: Timing, now: Instant) {
         let own = Times { lock: timing.lock_time(), grace: timing.confirmation() };
         let mut times = self.last.slower(own);
-        if let Some(lost) = self.lost.take().filter(|lost| now < lost.until) {
-            times = times.slower(lost.times);
+        if self.has_lost(now) {
+            times = times.slower(self.lost);
         }
-        let until = now.after(timing.takeover_wait(times.lock + times.grace));
-        self.lost = Some(LostHolder { until, times });
+        self.lost_until = Some(now.after(timing.takeover_wait(times.lock + times.grace)));
+        self.lost = times;
     }
 
     /// Returns whether a holder may live whose record the store has lost.
     pub(super) fn has_lost(&self, now: Instant) -> bool {
-        self.lost.as_ref().is_some_and(|lost| now < lost.until)
+        self.lost_until.is_some_and(|until| now < until)
     }
 
     /// Returns the times that bind the next holder: those of the holder in `key_state`, or of the
     /// last one that was shown; after a loss, also those of the lost holder, while it may live.
     pub(super) fn binding(&self, key_state: &KeyState, older: bool, now: Instant) -> Times {
         let times = self.followed_by(key_state, older);
-        match &self.lost {
-            Some(lost) if now < lost.until => times.slower(lost.times),
-            Some(_) | None => times,
-        }
+        if self.has_lost(now) { times.slower(self.lost) } else { times }
     }
 }

@@ -27,7 +27,7 @@ impl Looking {
         let over = now >= self.until(context);
         let has_answered = context.guard.has_answered();
         // The ending depends on whether the guard lets the service run.
-        if let Some(ending) = context.rejected()
+        if let Some(ending) = context.store.ending()
             && (has_answered || over)
         {
             if context.guard.is_down() {

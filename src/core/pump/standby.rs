@@ -73,7 +73,7 @@ impl Standby {
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
-        if let Some(ending) = context.rejected() {
+        if let Some(ending) = context.store.ending() {
             return Stopping::to_end(context, ServiceLock::None, ending, Reason::Refused, now);
         }
         if let Event::CheckEnded(outcome) = event {
@@ -143,7 +143,11 @@ impl Standby {
             }
             let timers = self.timers(context);
             if timers.is_over(Timer::TakeoverCheck, now) {
-                self.check_for_takeover(context, now);
+                // Without a health check the check has passed.
+                match context.config.check {
+                    true => self.check(context, true, now),
+                    false => self.phase = Phase::Ready { since: now },
+                }
             } else if self.must_stop(context) || timers.is_over(Timer::Stroke, now) {
                 self.begin_stroke(context, now);
             }
@@ -173,15 +177,6 @@ impl Standby {
         }
         let seen = seen.clone();
         Some(Taking::begin(context, seat, &seen, now))
-    }
-
-    /// Runs the check that decides on a takeover; without a health check it has passed.
-    fn check_for_takeover(&mut self, context: &mut Context, now: Instant) {
-        if context.config.check {
-            self.check(context, true, now);
-        } else {
-            self.phase = Phase::Ready { since: now };
-        }
     }
 
     /// Has the guard assert stop; the check follows. An agent that only observes begins with the

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Config;
 use super::holders::Holders;
 use super::takeover::Takeover;
-use crate::core::event::{BucketInfo, Effect, StoreError};
+use crate::core::event::{BucketInfo, Effect, Ending, StoreError};
 use crate::core::record::{BucketId, KeyState, KeyValue, Lease, Revision};
 use crate::core::report::{FreeReason, LockState, Report, Rollback};
 use crate::core::seat::Seat;
@@ -174,9 +174,9 @@ impl StoreView {
         self.connection == Connection::Idle
     }
 
-    /// Returns why the store will not serve this agent, if it was never open.
-    pub(super) fn rejection(&self) -> Option<&StoreError> {
-        self.rejection.as_ref().filter(|_| self.bucket.is_none())
+    /// Returns the ending of an agent that the store has refused from the first.
+    pub(super) fn ending(&self) -> Option<Ending> {
+        self.rejection.clone().filter(|_| self.bucket.is_none()).map(Ending::Rejected)
     }
 
     /// Returns the knowledge of the key of the present seat.
