@@ -36,7 +36,7 @@ const FLAGS: [FlagMetric; 5] = [
 ];
 
 /// The metrics of one agent. Counters begin at zero with each instance of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// The labels of every sample.
     labels: String,
@@ -63,15 +63,7 @@ impl Metrics {
         let [bucket, key, token] = [bucket, key, token].map(escaped);
         Metrics {
             labels: format!(r#"bucket="{bucket}",key="{key}",token="{token}""#),
-            status: None,
-            valid: Duration::ZERO,
-            stop_margin_min: None,
-            is_overdue: false,
-            renewals: [0; RESULTS.len()],
-            renewal_time: Duration::ZERO,
-            transitions: BTreeMap::new(),
-            last_renewal: None,
-            sent: None,
+            ..Metrics::default()
         }
     }
 
@@ -135,10 +127,8 @@ impl Metrics {
     /// whether the status has changed apart from its times.
     pub fn update(&mut self, status: AgentStatus, valid: Duration) -> bool {
         self.valid = valid;
-        let shown = |it: &AgentStatus| {
-            let flags = [it.is_candidate(), it.paused, it.store_up, it.guard_up];
-            (it.state, it.term, it.seat, flags, it.start_failure.is_some())
-        };
+        let shown =
+            |it: &AgentStatus| (it.state, it.term, it.seat, FLAGS.map(|(_, _, is_set)| is_set(it)));
         let new = shown(&status);
         self.status.replace(status).as_ref().map(shown) != Some(new)
     }
