@@ -84,11 +84,8 @@ impl Device {
 
     /// Why the service must not be started, if so.
     pub(super) fn unfit(&self) -> Option<&str> {
-        match (&self.state, self.wanted) {
-            (DeviceState::Failed(why), DeviceUse::Required) => Some(why),
-            (DeviceState::Failed(_), DeviceUse::None | DeviceUse::Optional)
-            | (DeviceState::Untried | DeviceState::Closed | DeviceState::Open { .. }, _) => None,
-        }
+        let DeviceState::Failed(why) = &self.state else { return None };
+        (self.wanted == DeviceUse::Required).then_some(why)
     }
 
     /// Whether start may be run, as far as the device goes.

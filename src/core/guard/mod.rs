@@ -412,13 +412,9 @@ impl Guard {
 
     /// Returns how the last start of this term that has ended failed, if it did.
     fn start_failure(&self) -> Option<String> {
-        let State::Up(Up { outcome: Some(outcome), .. }) = &self.state else {
-            return None;
-        };
-        match outcome {
-            Outcome::Succeeded => None,
-            Outcome::Failed(_) | Outcome::Overran => Some(sanitize_field(&outcome.to_string())),
-        }
+        let State::Up(up) = &self.state else { return None };
+        let failed = up.outcome.as_ref().filter(|outcome| **outcome != Outcome::Succeeded);
+        failed.map(|outcome| sanitize_field(&outcome.to_string()))
     }
 
     /// Returns the instant before which a device that is not kicked has to reset the host, since
