@@ -53,6 +53,9 @@ impl Context {
         let Context { id, store, guard, pauses, effects, .. } = self;
         store.rolled_back = false;
         pauses.advance(effects, now);
+        if let Event::Read(_) | Event::Written(_) = event {
+            store.answered();
+        }
         match event {
             Event::Opened(Opened { bucket, key_states, pause }) => {
                 store.opened(bucket, effects, now);
@@ -64,21 +67,10 @@ impl Context {
             Event::PauseRead(pause) => pauses.read(pause, effects, now),
             Event::Closed(why) => store.closed(why, effects),
             Event::Rejected(rejection) => store.rejected(rejection, effects),
-            Event::Read(answer) => {
-                store.answered();
-                match answer {
-                    Ok(key_state) => self.observe(self.store.seat, key_state, now),
-                    Err(why) => self.report(Report::ReadUnanswered(why.clone())),
-                }
-            }
-            Event::Written(written) => {
-                store.answered();
-                match written {
-                    Written::Stored(revision) => store.stored(*revision, effects, now),
-                    Written::Moved(Some(revision)) => store.key_mut().show(*revision),
-                    Written::Moved(None) | Written::Denied(_) | Written::Unknown(_) => {}
-                }
-            }
+            Event::Read(Ok(key_state)) => self.observe(self.store.seat, key_state, now),
+            Event::Read(Err(why)) => self.report(Report::ReadUnanswered(why.clone())),
+            Event::Written(Written::Stored(revision)) => store.stored(*revision, effects, now),
+            Event::Written(Written::Moved(Some(revision))) => store.key_mut().show(*revision),
             Event::Hint(seat, revision) => {
                 let key = store.key_of_mut(*seat);
                 key.hinted = key.hinted.max(revision.unwrap_or(Revision(u64::MAX)));
@@ -88,6 +80,7 @@ impl Context {
                 guard.receive(*number, event, id.incarnation, effects, now);
             }
             Event::Tick
+            | Event::Written(Written::Moved(None) | Written::Denied(_) | Written::Unknown(_))
             | Event::SwitchoverRequested(_)
             | Event::StatusRequested
             | Event::Shutdown(_) => {}

@@ -258,19 +258,10 @@ impl GuardView {
         if number != self.number {
             return;
         }
-        match event {
-            GuardEvent::Report(report) => self.reported(report, own, effects, now),
-            GuardEvent::Lost(why) => self.lost(why, effects, now),
-        }
-    }
-
-    fn reported(
-        &mut self,
-        report: &GuardReport,
-        own: Incarnation,
-        effects: &mut Vec<Effect>,
-        now: Instant,
-    ) {
+        let report = match event {
+            GuardEvent::Report(report) => report,
+            GuardEvent::Lost(why) => return self.lost(why, effects, now),
+        };
         let Some(present) = &mut self.present else {
             return;
         };
