@@ -30,17 +30,15 @@ impl Failback {
     pub(super) fn advance(&mut self, context: &mut Context, healthy: bool, now: Instant) {
         let timing = context.config.timing;
         // An agent on standby has a turn every R, unless it was stopped or its host suspended.
-        if self.turned_at.is_some_and(|at| now > at.after(timing.renewal() * 2)) {
-            *self = Failback::default();
-        }
+        let was_stopped = self.turned_at.is_some_and(|at| now > at.after(timing.renewal() * 2));
         let able = context.obstacle().is_none() && context.store.refused.is_none();
         let fit = healthy && able;
         let wanted = context.config.failback.filter(|_| fit && !context.config.observes);
-        let Some(after) = wanted else {
-            *self = Failback { turned_at: Some(now), ..Failback::default() };
-            return;
-        };
+        if was_stopped || wanted.is_none() {
+            *self = Failback::default();
+        }
         self.turned_at = Some(now);
+        let Some(after) = wanted else { return };
         // While the guard asserts stop, it is not known whether the service is down.
         if !context.guard.is_down() {
             return;
