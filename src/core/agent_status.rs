@@ -1,13 +1,12 @@
 //! The status of an agent, for commands, its metrics and the service manager.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::core::priority::Priority;
 use crate::core::seat::SEATS_MAX;
-use crate::core::text::sanitize_field;
+use crate::core::text::{display_as_json, sanitize_field};
 
 /// The state of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -40,26 +39,9 @@ impl AgentState {
         AgentState::Stopping,
         AgentState::Ended,
     ];
-
-    /// Returns the name of the state.
-    pub fn name(self) -> &'static str {
-        match self {
-            AgentState::Looking => "looking",
-            AgentState::Standby => "standby",
-            AgentState::Taking => "taking",
-            AgentState::Confirming => "confirming",
-            AgentState::Active => "active",
-            AgentState::Stopping => "stopping",
-            AgentState::Ended => "ended",
-        }
-    }
 }
 
-impl fmt::Display for AgentState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+display_as_json! { AgentState }
 
 /// The agent's knowledge of its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

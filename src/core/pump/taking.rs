@@ -165,7 +165,8 @@ impl Taking {
         let (state, why) = match self.confirm {
             None => (State::Active(Active::taken(context, hold, now)), Reason::TakenFree(revision)),
             Some(grace) => {
-                let confirming = Confirming::new(context, hold, grace, now);
+                let renew_at = now.after(context.config.timing.renewal());
+                let confirming = Confirming { hold, until: now.after(grace), renew_at, grace };
                 (State::Confirming(confirming), Reason::Taken(revision, Ms(grace)))
             }
         };
@@ -184,11 +185,6 @@ pub(super) struct Confirming {
 }
 
 impl Confirming {
-    fn new(context: &Context, hold: Hold, grace: Duration, now: Instant) -> Confirming {
-        let renew_at = now.after(context.config.timing.renewal());
-        Confirming { hold, until: now.after(grace), renew_at, grace }
-    }
-
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {
         if let Err(why) = self.hold.receive(context, event, now) {
             context.store.key_mut().seen = None;

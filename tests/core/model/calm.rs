@@ -1,5 +1,7 @@
 //! The future of a world once misfortunes have ceased: soon one agent is active.
 
+use putex::core::AgentState;
+
 use super::Model;
 use super::messages::End;
 use super::transition::{Choices, Transition};
@@ -47,7 +49,7 @@ pub(crate) fn calm_down(model: &mut Model, world: &World) -> Result<Option<i32>,
 fn served(model: &Model, world: &World) -> bool {
     world.hosts.iter().any(|host| {
         let state = host.pump.map(|pump| model.pumps.state(pump));
-        host.up && host.is_attended() && host.is_guarded() && state == Some("active")
+        host.up && host.is_attended() && host.is_guarded() && state == Some(AgentState::Active)
     })
 }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use putex::core::AgentState;
 use putex::core::command::LockContext;
 use putex::core::event::{BucketInfo, Effect, Event, GuardEvent, Opened, PauseEntry, Written};
 use putex::core::priority::Priority;
@@ -53,9 +54,9 @@ impl Pumps {
         self.keep_pump(pump, frame, instance).0
     }
 
-    /// Returns the name of a state of the pump.
-    pub(crate) fn state(&self, id: u32) -> &'static str {
-        self.get(id).machine.0.state().name()
+    /// Returns the state of the agent in a state of the pump.
+    pub(crate) fn state(&self, id: u32) -> AgentState {
+        self.get(id).machine.0.state()
     }
 
     /// Returns the number of a state, and what its numbers count from.

@@ -228,8 +228,8 @@ impl Search {
         let mut text = String::new();
         for (name, host) in NAMES.iter().zip(&world.hosts[..self.scope.agents]) {
             let agent = match host.pump {
-                Some(pump) => self.model.pumps.state(pump),
-                None => "gone",
+                Some(pump) => self.model.pumps.state(pump).to_string(),
+                None => "gone".to_owned(),
             };
             let guard = match host.guard {
                 Some(guard) => self.model.guards.state(guard.state),

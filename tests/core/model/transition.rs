@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use putex::core::AgentState;
+
 use super::Model;
 use super::messages::{End, Job, NAMES};
 use super::world::{CommandRunner, Host, Process, World};
@@ -347,7 +349,7 @@ impl Choices {
             self.free.push(Transition::KillGuard { host: at });
         }
         // Without a control group an agent that stops the service has no time to notice.
-        let noticed = host.frozen.is_none() && state == Some("active");
+        let noticed = host.frozen.is_none() && state == Some(AgentState::Active);
         if !host.up || noticed || model.cgroup && knows(model, host) && host.frozen.is_none() {
             self.free.push(Transition::FreezeGuard { host: at });
         }
@@ -397,13 +399,13 @@ impl Model {
 /// Whether an agent knows when its service must be down.
 fn knows(model: &Model, host: &Host) -> bool {
     let state = host.pump.map(|pump| model.pumps.state(pump));
-    !matches!(state, None | Some("looking" | "standby"))
+    !matches!(state, None | Some(AgentState::Looking | AgentState::Standby))
 }
 
 /// Whether nothing that can happen to a host now touches the key or a service: its
 /// agent waits, asks for nothing, and its service is down.
 fn keeps_to_itself(model: &Model, host: &Host) -> bool {
-    let waits = host.pump.map(|pump| model.pumps.state(pump)) == Some("standby");
+    let waits = host.pump.map(|pump| model.pumps.state(pump)) == Some(AgentState::Standby);
     let asks = host.request.is_some() || host.closed.is_some();
     waits && !asks && !host.up && host.process(Job::Start).is_none()
 }

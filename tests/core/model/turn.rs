@@ -1,6 +1,8 @@
 //! A transition, and all its immediate consequences for agents and the store. Broken rules are
 //! found here and in [`super::guarding`].
 
+use putex::core::AgentState;
+
 use super::Model;
 use super::messages::{
     BACK_MAX, Grant, Instance, Job, Message, NAMES, OLD_TERM, PumpInput, PumpOutput, RecordKind,
@@ -33,7 +35,7 @@ impl<'a> Turn<'a> {
         for host in &mut self.world.hosts {
             // Nothing is left of a lock that has no service and no holder.
             let state = host.pump.map(|pump| self.model.pumps.state(pump));
-            let idle = matches!(state, None | Some("looking" | "standby"));
+            let idle = matches!(state, None | Some(AgentState::Looking | AgentState::Standby));
             let guard = host.guard.map(|guard| guard.state);
             let down = guard.is_none_or(|guard| self.model.guards.is_down(guard));
             if idle && down && !host.up && host.link.messages.is_empty() {

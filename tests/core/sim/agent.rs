@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use log::Level;
+use putex::core::agent_status::AgentState;
 use putex::core::command::Outcome;
 use putex::core::event::{
     Effect, Ending, Event, GuardEvent, Opened, PauseEntry, SwitchoverRequest, Written,
@@ -173,7 +174,7 @@ impl World<'_> {
             self.on_pause(id, pause, &pump);
             self.agents[id].pause_is_read = true;
         }
-        let state = pump.state().name();
+        let state = name(pump.state());
         self.check_deadline(&pump, event, now);
         self.agents[id].pump = Some(pump);
         let old = std::mem::replace(&mut self.agents[id].state, state);
@@ -196,7 +197,7 @@ impl World<'_> {
     /// A turn leaves a deadline in the future, and one that a second turn at the same instant,
     /// which finds nothing to do, would leave too.
     fn check_deadline(&mut self, pump: &Pump, event: &Event, now: Instant) {
-        let (state, deadline) = (pump.state().name(), pump.deadline());
+        let (state, deadline) = (pump.state(), pump.deadline());
         if let Some(Deadline { at, timer }) = deadline
             && at <= now
         {
@@ -305,10 +306,10 @@ impl World<'_> {
             return;
         }
         let logged = self.agents[id].logged_state;
-        if from.name() != logged {
+        if name(*from) != logged {
             self.fail("log", format!("{report}, and the line before says {logged}"));
         }
-        self.agents[id].logged_state = to.name();
+        self.agents[id].logged_state = name(*to);
     }
 
     /// The program is executed anew, unless the agent is told to end.
@@ -488,4 +489,9 @@ impl World<'_> {
 
 fn says_loss(effect: &Effect) -> bool {
     matches!(effect, Effect::Report(Report::RolledBack(_)))
+}
+
+/// Returns the name of a state.
+fn name(state: AgentState) -> &'static str {
+    ["looking", "standby", "taking", "confirming", "active", "stopping", "ended"][state as usize]
 }
