@@ -18,7 +18,7 @@ use crate::core::lease::{
     LeaseCommand, LeaseEnd, LeaseInput, LeaseState, LeaseStep, LeaseTask, LeaseView, StoredLease,
 };
 use crate::core::tickets::Name;
-use crate::core::{Instant, Ms, Observed, StoreError, sanitize_field};
+use crate::core::{Instant, Ms, Observed, sanitize_field};
 use crate::exit::{Ended, LockExit, Refusal};
 use crate::log::Destination;
 use crate::store::leases::{Leases, NotesFolder};
@@ -39,7 +39,8 @@ const PAUSE_SAID: Duration = Duration::from_secs(1);
 pub struct Request {
     /// The task.
     pub task: Task,
-    /// The requester, for the tombstone of a lease that is expired.
+    /// The requester: the holder of a lease that is claimed or extended, and for the tombstone of
+    /// one that is expired.
     pub who: String,
     /// How many millionths the rate of a host's clock may be off.
     pub drift_ppm: u32,
@@ -147,7 +148,6 @@ impl Process<'_> {
     }
 
     fn perform(&mut self, name: &Name, attempt: u64, step: LeaseStep) -> LeaseInput {
-        let text = |error: StoreError| error.text;
         if !matches!(step, LeaseStep::Rest(_) | LeaseStep::Exit) {
             self.pace.wait();
         }
@@ -157,7 +157,9 @@ impl Process<'_> {
                 let notes = self.notes.as_ref().map(read).unwrap_or_default();
                 Box::new((info, mark, notes))
             })),
-            LeaseStep::Read(by) => LeaseInput::Read(self.leases.read(name, by).map_err(text)),
+            LeaseStep::Read(by) => {
+                LeaseInput::Read(self.leases.read(name, by).map_err(|error| error.text))
+            }
             LeaseStep::WriteMark(mark, by) => {
                 LeaseInput::Written(mark::write(self.leases.bucket(), &mark, by))
             }
@@ -192,14 +194,12 @@ impl Process<'_> {
                 return Ok((format!("expired {name} term={term} holder={holder}\n"), 0));
             }
             LeaseEnd::Taken(view) => {
-                let next = match (&self.request.task, view.state) {
-                    (_, LeaseState::RunOut) => format!("; see putex lease expire {name}"),
-                    (Task::One(_, LeaseTask::Claim { holder, .. }), _)
-                        if *holder == view.holder =>
-                    {
+                let next = match view.state {
+                    LeaseState::RunOut => format!("; see putex lease expire {name}"),
+                    LeaseState::Held | LeaseState::Unsure if view.holder == self.request.who => {
                         format!("; to keep it, write putex lease extend {name}")
                     }
-                    (_, LeaseState::Held | LeaseState::Unsure) => String::new(),
+                    LeaseState::Held | LeaseState::Unsure => String::new(),
                 };
                 (format!("not claimed: {}{next}", describe(&view, now)), not_had)
             }
@@ -209,11 +209,8 @@ impl Process<'_> {
             LeaseEnd::Young(left) => (format!("not claimed: {}", why_young(left)), not_had),
             LeaseEnd::NotHad(view) => {
                 let others = view.map_or("nobody has it".to_owned(), |view| describe(&view, now));
-                let who = match &self.request.task {
-                    Task::One(_, LeaseTask::Extend { holder, .. }) => holder,
-                    Task::One(..) | Task::List(_) => &self.request.who,
-                };
-                (format!("not extended: {} does not have it: {others}", sanitize_field(who)), lost)
+                let who = sanitize_field(&self.request.who);
+                (format!("not extended: {who} does not have it: {others}"), lost)
             }
             LeaseEnd::TooEarly(view) => {
                 (format!("not expired: {}; write a longer -w", describe(&view, now)), not_had)
