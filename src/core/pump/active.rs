@@ -160,7 +160,12 @@ impl Active {
             Outcome::Overran => return Some(Reason::CheckKilled(Ms(now.since(began)))),
             Outcome::Failed(why) => why.clone(),
         };
-        let excuse = if self.in_grace(context, now) {
+        // In the grace of start, a failed check does not count.
+        let in_grace = matches!(
+            self.started,
+            Started::At { first, .. } if now < first.after(context.config.start_grace)
+        );
+        let excuse = if in_grace {
             Excuse::Grace(Ms(context.config.start_grace))
         } else if self.first_start_runs(context) {
             Excuse::StartRuns
@@ -176,14 +181,6 @@ impl Active {
         None
     }
 
-    /// Returns whether the grace of start lasts, in which a failed check does not count.
-    fn in_grace(&self, context: &Context, now: Instant) -> bool {
-        match self.started {
-            Started::At { first, .. } => now < first.after(context.config.start_grace),
-            Started::No | Started::ByPreviousInstance => false,
-        }
-    }
-
     fn first_start_runs(&self, context: &Context) -> bool {
         context.guard.first_start_runs(self.is_start_asserted())
     }
@@ -191,17 +188,6 @@ impl Active {
     /// Returns whether start was asserted in this term.
     pub(super) fn is_start_asserted(&self) -> bool {
         self.started != Started::No
-    }
-
-    /// Returns for how long the first start of this term has been running, if it runs. After the
-    /// loss of a guard the next one runs it again.
-    pub(super) fn start_runs_for(&self, context: &Context, now: Instant) -> Option<Duration> {
-        match self.started {
-            Started::At { first, .. } if self.first_start_runs(context) => {
-                Some(now.since(context.guard.since().map_or(first, |since| since.max(first))))
-            }
-            Started::At { .. } | Started::No | Started::ByPreviousInstance => None,
-        }
     }
 
     /// A renewal was acknowledged.
@@ -269,16 +255,20 @@ impl Active {
         if context.guard.link().is_none() {
             return;
         }
-        let runs_for = self.start_runs_for(context, now);
+        let runs = self.first_start_runs(context);
         let long = context.config.timing.lock_time().max(context.config.start_grace);
-        match (&mut self.started, runs_for) {
-            (Started::No, _) => self.started = Started::At { first: now, warned: false },
-            (Started::At { warned, .. }, Some(time)) if time >= long => {
-                if !std::mem::replace(warned, true) {
-                    context.report(Report::StartRuns(Ms(time)));
+        match &mut self.started {
+            Started::No => self.started = Started::At { first: now, warned: false },
+            Started::At { first, warned: warned @ false } if runs => {
+                // After the loss of a guard the next one runs it again.
+                let began = context.guard.since().map_or(*first, |since| since.max(*first));
+                let runs_for = now.since(began);
+                if runs_for >= long {
+                    *warned = true;
+                    context.report(Report::StartRuns(Ms(runs_for)));
                 }
             }
-            (Started::At { .. } | Started::ByPreviousInstance, _) => {}
+            Started::At { .. } | Started::ByPreviousInstance => {}
         }
         context.tell_guard(ToGuard::AssertStart, now);
     }
@@ -286,10 +276,7 @@ impl Active {
     /// Runs a health check. Its role is `active` once the service was started: before, the check
     /// judges only the host, as on standby.
     fn run_check(&self, context: &mut Context, now: Instant) {
-        let role = match self.started {
-            Started::No => Role::Standby,
-            Started::At { .. } | Started::ByPreviousInstance => Role::Active,
-        };
+        let role = if self.is_start_asserted() { Role::Active } else { Role::Standby };
         let (deadline, starting) = (self.check_by(context, now), self.first_start_runs(context));
         context.run_check(role, deadline, starting, Some(&self.hold));
     }

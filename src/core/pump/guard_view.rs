@@ -178,10 +178,8 @@ impl GuardView {
 
     /// Returns whether this guard has run start under its grant, or may do so yet.
     pub(super) fn knows_of_start(&self) -> bool {
-        let is_not_run = |report: &GuardReport| {
-            matches!(report.service, ServiceState::Up(_, StartState::NotRun))
-        };
-        self.start_may_begin || !self.last_report().is_some_and(is_not_run)
+        let service = self.last_report().map(|report| &report.service);
+        self.start_may_begin || !matches!(service, Some(ServiceState::Up(_, StartState::NotRun)))
     }
 
     /// Returns whether a guard has reported since it was started or connected to.
@@ -235,10 +233,9 @@ impl GuardView {
     /// Returns whether a start has succeeded and nothing was stopped since, as the guard has
     /// reported it last.
     pub(super) fn has_started(&self) -> bool {
-        self.last_report().is_some_and(|report| {
-            let ended = matches!(report.service, ServiceState::Up(_, StartState::Ended));
-            ended && report.start_failure.is_none()
-        })
+        let service = self.last_report().map(|report| &report.service);
+        let ended = matches!(service, Some(ServiceState::Up(_, StartState::Ended)));
+        ended && self.start_failure().is_none()
     }
 
     /// Returns how the last start failed, if so, as the guard has reported it last.
