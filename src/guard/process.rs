@@ -126,9 +126,9 @@ impl GuardProcess {
         session.into_iter().for_each(|session| start.runner.end_session(session));
         let may_be_up = previous.service != Service::Down;
         let (down, start_alive) = (may_be_down && !may_be_up, session.is_some());
-        let guard = Guard::new(settings.config(), down, start_alive, sys::now());
+        let guard = Guard::new(settings.config(), down, start_alive, previous.times(), sys::now());
         Ok(GuardProcess {
-            guard: guard.recall(previous.times()),
+            guard,
             commands: settings.commands.clone(),
             runners: [start, runner(Command::Stop, None)?, runner(Command::LastResort, None)?],
             output_rest: OutputRest::default(),

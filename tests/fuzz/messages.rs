@@ -115,6 +115,7 @@ impl FuzzedGuard {
                 config,
                 down,
                 start_alive,
+                None,
                 Instant::from_boot(Duration::from_secs(1)),
             ),
             now: Instant::from_boot(Duration::from_secs(1)),

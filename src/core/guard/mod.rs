@@ -66,23 +66,19 @@ pub enum GuardInput {
 #[derive(Clone, Debug)]
 enum State {
     /// The previous guard may have left the service running.
-    Unknown(Unknown),
+    Unknown {
+        /// The service is stopped at this instant unless a grant comes before.
+        stop_at: Instant,
+        /// The times of the previous guard, if known. Other hosts wait only as long as these say,
+        /// even if R or C of this guard are larger.
+        times: Option<Timing>,
+    },
     /// The service is down.
     Down,
     /// The service may run.
     Up(Up),
     /// The service is being stopped.
     Stopping(StopProcedure),
-}
-
-/// A service that the previous guard may have left running.
-#[derive(Clone, Copy, Debug)]
-struct Unknown {
-    /// The service is stopped at this instant unless a grant comes before.
-    stop_at: Instant,
-    /// The times of the previous guard, if known. Other hosts wait only as long as these say, even
-    /// if R or C of this guard are larger.
-    times: Option<Timing>,
 }
 
 /// A service that may run.
@@ -112,14 +108,21 @@ pub struct Guard {
 impl Guard {
     /// Returns a guard without an agent. `down` tells that the previous guard has left the
     /// service down; `start_alive`, that a start of the previous guard was killed and has not
-    /// ended. A service that is not known to be down is stopped at the first
-    /// [`GuardInput::Tick`], unless an agent is there then.
-    pub fn new(config: GuardConfig, down: bool, start_alive: bool, now: Instant) -> Guard {
+    /// ended; `times` are those under which it let the service run, if they are known. A service
+    /// that is not known to be down is stopped at the first [`GuardInput::Tick`], unless an agent
+    /// is there then.
+    pub fn new(
+        config: GuardConfig,
+        down: bool,
+        start_alive: bool,
+        times: Option<Timing>,
+        now: Instant,
+    ) -> Guard {
         Guard {
             config,
             state: match down {
                 true => State::Down,
-                false => State::Unknown(Unknown { stop_at: now, times: None }),
+                false => State::Unknown { stop_at: now, times },
             },
             processes: Processes::new(start_alive),
             device: Device::new(config.device),
@@ -129,16 +132,7 @@ impl Guard {
         }
     }
 
-    /// Sets the times under which the previous guard let the service run, if they are known.
-    #[must_use]
-    pub fn recall(mut self, previous: Option<Timing>) -> Guard {
-        if let State::Unknown(unknown) = &mut self.state {
-            unknown.times = previous;
-        }
-        self
-    }
-
-    /// Returns the times of a service that may run, for [`Guard::recall`] of the next guard.
+    /// Returns the times of a service that may run, for the next guard.
     pub fn times(&self) -> Option<Timing> {
         matches!(self.state, State::Up(_)).then_some(self.config.timing)
     }
@@ -146,7 +140,7 @@ impl Guard {
     /// Returns the lock under which commands run.
     pub fn context(&self) -> LockContext {
         match &self.state {
-            State::Unknown(_) | State::Down => LockContext::default(),
+            State::Unknown { .. } | State::Down => LockContext::default(),
             State::Up(up) => up.grant.context.clone(),
             State::Stopping(procedure) => procedure.order().context.clone(),
         }
@@ -165,7 +159,7 @@ impl Guard {
     /// Returns when the guard wants a [`GuardInput::Tick`] if nothing happens before.
     pub fn deadline(&self) -> Option<Instant> {
         let step = match &self.state {
-            State::Unknown(unknown) => Some(unknown.stop_at),
+            State::Unknown { stop_at, .. } => Some(*stop_at),
             State::Down => None,
             State::Up(up) => Some(up.grant.valid_until),
             State::Stopping(procedure) => procedure.deadline(),
@@ -204,7 +198,7 @@ impl Guard {
 
     fn advance(&mut self, now: Instant) {
         match &self.state {
-            State::Unknown(unknown) if now >= unknown.stop_at => {
+            State::Unknown { stop_at, .. } if now >= *stop_at => {
                 let dead_by = now.after(self.config.timing.stop_budget());
                 let context = LockContext::default();
                 self.stop(StopOrder { dead_by, stake: Stake::Assurance, context }, now);
@@ -217,7 +211,7 @@ impl Guard {
                 });
                 self.stop(order, now);
             }
-            State::Unknown(_) | State::Down | State::Up(_) | State::Stopping(_) => {}
+            State::Unknown { .. } | State::Down | State::Up(_) | State::Stopping(_) => {}
         }
         if let State::Stopping(procedure) = &mut self.state {
             procedure.advance(&mut self.processes, now);
@@ -258,14 +252,14 @@ impl Guard {
             self.stop(order, now);
         }
         self.config = config;
-        if let State::Unknown(unknown) = &mut self.state
-            && unknown.stop_at <= now
+        if let State::Unknown { stop_at, times } = &mut self.state
+            && *stop_at <= now
         {
             // An agent that has a lock sends its grant at once. A later agent gets no more time:
             // agents that come and go must not keep the service up.
             let renewal = config.timing.renewal();
-            let renewal = unknown.times.map_or(renewal, |times| times.renewal().min(renewal));
-            unknown.stop_at = now.after(SLACK.max(renewal / 4));
+            let renewal = times.map_or(renewal, |times| times.renewal().min(renewal));
+            *stop_at = now.after(SLACK.max(renewal / 4));
         }
         self.device.configure(config.device);
         self.try_device();
@@ -278,7 +272,7 @@ impl Guard {
             State::Stopping(_) => return,
             State::Down if now >= grant.valid_until => return,
             State::Up(up) if up.grant.context.term == grant.context.term => up.grant = grant,
-            State::Unknown(_) | State::Down | State::Up(_) => {
+            State::Unknown { .. } | State::Down | State::Up(_) => {
                 self.device.retry();
                 let start = StartState::NotRun;
                 self.state = State::Up(Up { grant, start, outcome: None });
@@ -323,10 +317,10 @@ impl Guard {
                 StopOrder { dead_by, ..order }
             }
             State::Down => StopOrder { stake: Stake::Assurance, ..order },
-            State::Unknown(Unknown { times: Some(times), .. }) if known.is_none() => {
+            State::Unknown { times: Some(times), .. } if known.is_none() => {
                 StopOrder { dead_by: order.dead_by.min(now.after(times.stop_budget())), ..order }
             }
-            State::Unknown(_) => order,
+            State::Unknown { .. } => order,
         };
         let procedure = StopProcedure::begin(self.config, order, &mut self.processes, now);
         self.state = State::Stopping(procedure);
@@ -368,7 +362,7 @@ impl Guard {
                     });
                 }
             }
-            State::Unknown(_) | State::Down | State::Up(_) => {}
+            State::Unknown { .. } | State::Down | State::Up(_) => {}
         }
     }
 
@@ -390,7 +384,7 @@ impl Guard {
             return;
         };
         let service = match &self.state {
-            State::Unknown(_) => ServiceState::Unknown,
+            State::Unknown { .. } => ServiceState::Unknown,
             State::Down => ServiceState::Down,
             State::Up(up) => ServiceState::Up(up.grant.clone(), up.start),
             State::Stopping(procedure) => {
@@ -422,7 +416,7 @@ impl Guard {
     fn reset_before(&self) -> Option<Instant> {
         match &self.state {
             // No device runs yet.
-            State::Unknown(_) | State::Down => None,
+            State::Unknown { .. } | State::Down => None,
             State::Up(up) => Some(up.grant.dead_by),
             State::Stopping(procedure) => match procedure.order().stake {
                 Stake::Lock => Some(procedure.order().dead_by),

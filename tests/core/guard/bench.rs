@@ -119,7 +119,7 @@ impl Bench {
     /// A guard that an agent has said hello to. `down` tells what the note of the previous guard
     /// it says.
     pub(crate) fn new(config: GuardConfig, down: bool) -> Bench {
-        let mut bench = Bench::of(Guard::new(config, down, false, ms(0)));
+        let mut bench = Bench::of(Guard::new(config, down, false, None, ms(0)));
         bench.handle(GuardInput::Received(ToGuard::Hello(config)), ms(0));
         bench
     }

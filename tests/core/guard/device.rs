@@ -26,7 +26,7 @@ fn slow() -> Timing {
 /// A guard whose required device was tried.
 fn tried(timing: Timing) -> Bench {
     let config = wants(DeviceUse::Required, timing);
-    let mut bench = Bench::of(Guard::new(config, true, false, ms(0)));
+    let mut bench = Bench::of(Guard::new(config, true, false, None, ms(0)));
     let hello = GuardInput::Received(ToGuard::Hello(config));
     assert_eq!(bench.handle(hello, ms(0)), [GuardAction::TryDevice]);
     assert_eq!(bench.feed(GuardInput::DeviceClosed, ms(0)), []);

@@ -163,7 +163,7 @@ fn a_grant_of_another_term_is_told_to_commands_and_starts_anew() {
 
 #[test]
 fn a_guard_that_finishes_goes_on_when_its_time_is_over() {
-    let mut bench = Bench::of(Guard::new(config(), false, true, ms(100)));
+    let mut bench = Bench::of(Guard::new(config(), false, true, None, ms(100)));
     assert_eq!(bench.tick(ms(100)), [kill(Command::Start)]);
     let until = ms(100).after(timing().stop_budget());
     let stop = run(Command::Stop, until);
@@ -183,7 +183,7 @@ fn what_a_guard_of_a_smaller_c_has_left_is_stopped_within_its_stop_budget() {
     // The agent is started again with a larger C, and kills a guard that does not answer it.
     let larger = Timing::new(timing().renewal(), timing().failures(), 3, timing().drift_ppm());
     let larger = GuardConfig { timing: larger.expect("it is safe"), ..config() };
-    let mut bench = Bench::of(Guard::new(larger, false, false, ms(100)).recall(times));
+    let mut bench = Bench::of(Guard::new(larger, false, false, times, ms(100)));
     bench.tell(ToGuard::Hello(larger), ms(100));
     let dead_by = ms(110).after(larger.timing.stop_budget());
     let stake = Stake::Assurance;

@@ -26,7 +26,8 @@ impl Guards {
     /// Returns a guard that was told nothing yet.
     pub(crate) fn begin(&mut self, down: bool, start_alive: bool) -> u32 {
         let frame = self.begin_frame();
-        let guard = Guard::new(config(self.timing).guard(), down, start_alive, at(frame.now, 0));
+        let guard =
+            Guard::new(config(self.timing).guard(), down, start_alive, None, at(frame.now, 0));
         self.keep_guard(guard, frame).0
     }
 

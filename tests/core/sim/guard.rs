@@ -189,7 +189,7 @@ impl World<'_> {
             self.fail("note", format!("{site} may be up, but the note says no"));
         }
         let down = note.down && !finishing;
-        let core = Guard::new(config, down, start.is_some(), now).recall(note.times);
+        let core = Guard::new(config, down, start.is_some(), note.times, now);
         self.guards[id].core = Some(core);
         if finishing {
             self.count(Sometimes::Finished);

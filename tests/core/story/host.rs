@@ -81,7 +81,7 @@ impl Host {
         start_runs: bool,
     ) -> Result<(), String> {
         let grant = predecessors_grant(Incarnation(u128::from(b'b')), valid_until, self.timing);
-        self.guard = Some(Guard::new(config, true, false, ms(0)));
+        self.guard = Some(Guard::new(config, true, false, None, ms(0)));
         let messages = [ToGuard::Hello(config), ToGuard::Grant(grant), ToGuard::AssertStart];
         self.inputs.extend(messages.map(GuardInput::Received));
         let mut unseen = Vec::new();
@@ -118,7 +118,7 @@ impl Host {
                     let [ToGuard::Hello(config), ..] = messages[..] else {
                         return Err("a guard is not told first how it is set up".to_owned());
                     };
-                    self.guard = Some(Guard::new(config, self.noted_down, start_alive, now));
+                    self.guard = Some(Guard::new(config, self.noted_down, start_alive, None, now));
                 }
                 for message in messages {
                     self.receive(message);
