@@ -1,7 +1,8 @@
 //! The context of every state: who this agent is, what it knows, and the effects of the turn. Each
 //! event passes through [`Context::receive`] first.
 
-use super::duplicate_token;
+use std::time::Duration;
+
 use super::guard_view::GuardView;
 use super::hold::Hold;
 use super::pause::Pauses;
@@ -11,10 +12,14 @@ use super::{AgentId, Config};
 use crate::core::command::{Command, LockContext, Role, Run};
 use crate::core::event::{Effect, Event, Opened, Written};
 use crate::core::protocol::{Grant, Stake, StopOrder, ToGuard};
-use crate::core::record::{KeyState, KeyValue, Revision};
+use crate::core::record::{KeyState, KeyValue, Lease, Revision};
 use crate::core::report::{LockName, Report, Rollback};
 use crate::core::seat::Seat;
+use crate::core::text::sanitize_field;
 use crate::core::time::Instant;
+
+/// How often two live agents with one token are reported again.
+const DUPLICATE_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub(super) struct Context {
@@ -109,10 +114,34 @@ impl Context {
                 self.report(Report::KeyDeleted);
             }
         }
-        duplicate_token::report_duplicate(self, before.as_ref(), key_state, now);
+        self.report_duplicate(before.as_ref(), key_state, now);
         let takeover = Takeover::decide(self, seat, key_state, now);
         self.store.show(key_state.revision);
         self.store.key_of_mut(seat).observe(key_state, takeover, now);
+    }
+
+    /// Reports another live agent with the token of this one. Two incarnations with one token are
+    /// two agents, or one that was restarted: only a record that moves while it is watched proves
+    /// that the other agent lives.
+    fn report_duplicate(&mut self, before: Option<&Seen>, key_state: &KeyState, now: Instant) {
+        let Some(theirs) = self.duplicate_in(key_state) else { return };
+        let (token, host) = (self.id.token.clone(), sanitize_field(&theirs.host));
+        let before = before.and_then(|seen| self.duplicate_in(&seen.key_state));
+        if before.map(|lease| lease.incarnation) != Some(theirs.incarnation) {
+            // The guard may yet tell that the other one was the previous instance.
+            if self.guard.has_reported() {
+                self.report(Report::OwnToken { token, host });
+            }
+        } else if self.duplicate_reported_at.is_none_or(|at| now.since(at) >= DUPLICATE_EVERY) {
+            self.duplicate_reported_at = Some(now);
+            let incarnation = theirs.incarnation.to_string();
+            self.report(Report::DuplicateToken { token, host, incarnation });
+        }
+    }
+
+    fn duplicate_in<'a>(&self, key_state: &'a KeyState) -> Option<&'a Lease> {
+        let is_predecessors = self.predecessor_term_in(key_state).is_some();
+        self.id.namesake(key_state).filter(|_| !is_predecessors)
     }
 
     /// Returns the term of a record that an earlier instance of this agent wrote, if the guard runs

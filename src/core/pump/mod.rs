@@ -67,7 +67,6 @@
 mod active;
 mod context;
 mod deadline;
-mod duplicate_token;
 mod failback;
 mod guard_view;
 mod hold;
