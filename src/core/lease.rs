@@ -82,17 +82,13 @@ pub enum LeaseState {
 /// The time for which a lease is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTime {
-    duration: Duration,
-    drift_ppm: u32,
+    /// The duration that the lease says.
+    pub duration: Duration,
+    /// The largest error of a clock's rate, less than a million.
+    pub drift_ppm: u32,
 }
 
 impl LeaseTime {
-    /// Returns the time of a stored lease of this duration. `drift_ppm` is the largest error of a
-    /// clock's rate, less than a million.
-    pub fn stored(duration: Duration, drift_ppm: u32) -> LeaseTime {
-        LeaseTime { duration, drift_ppm }
-    }
-
     /// Returns the shortest time, in whole milliseconds, of a lease that its holder has for
     /// `at_least` by its own clock, from any moment before the write.
     pub fn guaranteeing(at_least: Duration, drift_ppm: u32) -> LeaseTime {
@@ -101,11 +97,6 @@ impl LeaseTime {
         let nanos = (at_least.as_nanos() * 1_000_000).div_ceil(millionths) + 1;
         let ms = u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX);
         LeaseTime { duration: Duration::from_millis(ms), drift_ppm }
-    }
-
-    /// Returns the duration that the lease says.
-    pub fn duration(self) -> Duration {
-        self.duration
     }
 
     /// Returns until when the holder has a lease whose write it sent at `sent`.

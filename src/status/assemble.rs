@@ -333,7 +333,7 @@ fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<Holder> {
             return Some(Holder { remark: Some(why.clone()), ..holder });
         }
     };
-    let time = LeaseTime::stored(lease.duration, DRIFT_PPM_DEFAULT);
+    let time = LeaseTime { duration: lease.duration, drift_ppm: DRIFT_PPM_DEFAULT };
     // On a clock of its own, which began when the lease was written.
     let begin = Instant::from_boot(Duration::ZERO);
     let (written, now) = (WriteBounds::of_own(begin, begin), age.map(Instant::from_boot));

@@ -327,12 +327,12 @@ impl LeaseCommand {
 
     /// Nobody has the lease: claims it, unless the bucket may have replaced a lost one.
     fn begin_claim(&mut self, holder: String, at_least: Duration, now: Instant) {
-        let duration = LeaseTime::guaranteeing(at_least, self.drift_ppm).duration();
+        let duration = LeaseTime::guaranteeing(at_least, self.drift_ppm).duration;
         let Some(missing) = self.missing_mark(duration) else {
             self.phase = Phase::Writing(Some(LeaseEntry { holder, duration, term: None }));
             return;
         };
-        let time = LeaseTime::stored(missing.lifetime, self.drift_ppm);
+        let time = LeaseTime { duration: missing.lifetime, drift_ppm: self.drift_ppm };
         let since = self.notes.see_bucket(now);
         let old_at = time.run_out_at(WriteBounds::of_read(None, since));
         if now >= old_at {
@@ -344,12 +344,12 @@ impl LeaseCommand {
 
     fn extend(&mut self, lease: LeaseEntry, at_least: Duration, now: Instant) {
         let revision = self.last_read.0.revision;
-        let time = LeaseTime::stored(lease.duration, self.drift_ppm);
+        let time = LeaseTime { duration: lease.duration, drift_ppm: self.drift_ppm };
         let written = self.notes.written(revision);
         let term = lease.term_at(revision);
         match time.extended(written, at_least, now) {
             Some(time) => {
-                let (duration, term) = (time.duration(), Some(term));
+                let (duration, term) = (time.duration, Some(term));
                 self.phase = Phase::Writing(Some(LeaseEntry { duration, term, ..lease }));
             }
             None => {
@@ -390,7 +390,7 @@ impl LeaseCommand {
     /// earliest.
     fn had(&mut self, lease: &LeaseEntry, revision: Revision, sent: Instant, now: Instant) {
         self.notes.write((revision, self.attempt), (sent, now));
-        let time = LeaseTime::stored(lease.duration, self.drift_ppm);
+        let time = LeaseTime { duration: lease.duration, drift_ppm: self.drift_ppm };
         let (term, valid_until) = (lease.term_at(revision), time.guaranteed_until(sent));
         self.end(match now < valid_until {
             true => LeaseEnd::Had { term, valid_until },

@@ -64,7 +64,7 @@ impl LeaseView {
         drift_ppm: u32,
         now: Instant,
     ) -> LeaseView {
-        let time = LeaseTime::stored(lease.duration, drift_ppm);
+        let time = LeaseTime { duration: lease.duration, drift_ppm };
         let written = notes.written(revision).unwrap_or(WriteBounds::of_read(None, now));
         LeaseView {
             holder: lease.holder.clone(),

@@ -23,7 +23,7 @@ fn day(hours: u64, minutes: u64, seconds: u64) -> Instant {
 /// 20 s ahead and C 5 s behind.
 #[test]
 fn nobody_infers_an_earlier_end_than_the_writer_has_written_whatever_its_clock_shows() {
-    let lease = LeaseTime::stored(30 * SECOND, 0);
+    let lease = LeaseTime { duration: 30 * SECOND, drift_ppm: 0 };
     let written = WriteBounds::of_own(day(1, 0, 0), day(1, 0, 0));
     assert_eq!(lease.run_out_at(written), day(1, 0, 30));
     assert_eq!(lease.guaranteed_until(day(1, 0, 0)), day(1, 0, 30));
@@ -40,7 +40,7 @@ fn nobody_infers_an_earlier_end_than_the_writer_has_written_whatever_its_clock_s
 
 #[test]
 fn a_lease_is_held_then_unsure_then_run_out() {
-    let lease = LeaseTime::stored(100 * SECOND, 10_000);
+    let lease = LeaseTime { duration: 100 * SECOND, drift_ppm: 10_000 };
     let read = WriteBounds::of_read(Some(at(10)), at(14));
     for (now, expected) in [
         (14, LeaseState::Held),
@@ -79,7 +79,7 @@ fn a_lease_guarantees_what_was_asked_for_and_hardly_more() {
                 assert!(has >= asked, "{asked:?} with {drift_ppm}: {has:?}");
                 let more = asked.mul_f64(0.000_001) + Duration::from_millis(2);
                 assert!(has <= asked + more, "{asked:?} with {drift_ppm}: {has:?}");
-                assert_eq!(lease.duration().as_nanos() % 1_000_000, 0);
+                assert_eq!(lease.duration.as_nanos() % 1_000_000, 0);
             }
         }
     }
@@ -97,9 +97,9 @@ fn an_extension_guarantees_what_is_asked_for_never_shortens_and_does_not_grow_by
     // Others count from the moment at which it was written, with clocks that may be fast: for
     // them it does not end earlier.
     let passed = shortened(39 * SECOND, 10_000);
-    assert!(longer.duration() >= lease.duration() - passed, "{longer:?}");
-    let longest = lease.duration() - passed + Duration::from_millis(1);
-    assert!(longer.duration() <= longest, "{longer:?}");
+    assert!(longer.duration >= lease.duration - passed, "{longer:?}");
+    let longest = lease.duration - passed + Duration::from_millis(1);
+    assert!(longer.duration <= longest, "{longer:?}");
     // Nobody knows when the present one was sent: it may have been just now.
     let seen = Some(WriteBounds::of_read(None, at(140)));
     for written in [None, seen] {

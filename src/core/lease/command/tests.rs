@@ -21,7 +21,7 @@ fn info(replicas: u32, last: u64) -> BucketInfo {
 }
 
 fn lease(holder: &str) -> LeaseEntry {
-    let duration = LeaseTime::guaranteeing(60 * SECOND, 10_000).duration();
+    let duration = LeaseTime::guaranteeing(60 * SECOND, 10_000).duration;
     LeaseEntry { holder: holder.to_owned(), duration, term: Some(Revision(5)) }
 }
 
