@@ -166,8 +166,6 @@ pub enum Report {
     Candidate,
     /// health check failed: {0}; not a candidate
     NotCandidate(String),
-    /// health check did not end within T and was killed
-    CheckKilled,
     /// the health check takes longer than R = {0}
     CheckSlow(Ms),
     /// start has run for {0}: nothing ends it while the lock is renewed
@@ -192,7 +190,7 @@ impl Report {
             Self::Service(report) => report.level(),
             Self::StoreLost(_) | Self::ElectionRisk { .. } | Self::KeyDeleted => Level::Warn,
             Self::NotStored(_) | Self::NotReleased | Self::OwnToken { .. } => Level::Warn,
-            Self::GuardLost(_) | Self::NotCandidate(_) | Self::CheckKilled => Level::Warn,
+            Self::GuardLost(_) | Self::NotCandidate(_) => Level::Warn,
             Self::CheckSlow(_) | Self::CheckExcused(..) | Self::StartRuns(_) => Level::Warn,
             Self::Ends(_) | Self::StoreOpenAgain | Self::Bucket(_) => Level::Info,
             Self::HeldBy { again: false, .. } | Self::IsFree { again: false, .. } => Level::Info,

@@ -115,10 +115,9 @@ impl Standby {
         };
         let passed = *outcome == Outcome::Succeeded;
         if self.healthy != Some(passed) {
-            context.report(match outcome {
-                Outcome::Succeeded => Report::Candidate,
-                Outcome::Failed(why) => Report::NotCandidate(why.clone()),
-                Outcome::Overran => Report::CheckKilled,
+            context.report(match passed {
+                true => Report::Candidate,
+                false => Report::NotCandidate(outcome.to_string()),
             });
             self.healthy = Some(passed);
         }
