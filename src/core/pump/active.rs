@@ -3,8 +3,6 @@
 //! A check must end within T·(1 − e). While a check runs longer than R, the lock is renewed
 //! once beside it.
 
-use std::time::Duration;
-
 use super::context::Context;
 use super::deadline::{Timer, Timers};
 use super::hold::Hold;
@@ -228,7 +226,7 @@ impl Active {
         }
         self.advance_check(context, now);
         if self.phase == Phase::Renewing && self.hold.renewal.is_none() {
-            self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
+            self.hold.renew(context, self.hold.write(RecordState::Active), now);
         }
         self.hold.advance(context, now);
     }
@@ -245,7 +243,7 @@ impl Active {
             context.report(Report::CheckSlow(Ms(context.config.timing.renewal())));
         }
         if renew {
-            self.hold.renew(context, RecordState::Active, Duration::ZERO, now);
+            self.hold.renew(context, self.hold.write(RecordState::Active), now);
         }
     }
 

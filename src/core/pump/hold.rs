@@ -72,16 +72,8 @@ impl Hold {
         Ok(renewed)
     }
 
-    /// Prepares a renewal, which [`Hold::advance`] sends. `grace` is the time that the previous
-    /// holder was promised, while it may still need it.
-    pub(super) fn renew(
-        &mut self,
-        context: &mut Context,
-        state: RecordState,
-        grace: Duration,
-        now: Instant,
-    ) {
-        let write = NewWrite { grace, ..self.write(state) };
+    /// Prepares a renewal by this write, which [`Hold::advance`] sends.
+    pub(super) fn renew(&mut self, context: &mut Context, write: NewWrite, now: Instant) {
         self.renewal = Some(prepare_write(context, write, now, self.valid_until));
     }
 

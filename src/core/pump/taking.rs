@@ -196,7 +196,8 @@ impl Confirming {
         }
         if self.hold.renewal.is_none() && now >= self.renew_at {
             self.renew_at = self.renew_at.after(context.config.timing.renewal()).max(now);
-            self.hold.renew(context, RecordState::Taking, self.grace, now);
+            let write = NewWrite { grace: self.grace, ..self.hold.write(RecordState::Taking) };
+            self.hold.renew(context, write, now);
         }
         self.hold.advance(context, now);
         Next::Stay(State::Confirming(self))
