@@ -15,7 +15,8 @@ use log::Level;
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::lease::step::why_young;
 use crate::core::lease::{
-    LeaseCommand, LeaseEnd, LeaseInput, LeaseState, LeaseStep, LeaseTask, LeaseView, StoredLease,
+    LeaseCommand, LeaseEnd, LeaseInput, LeaseState, LeaseStep, LeaseTask, LeaseTurn, LeaseView,
+    StoredLease,
 };
 use crate::core::tickets::Name;
 use crate::core::{Instant, Ms, Observed, sanitize_field};
@@ -127,8 +128,8 @@ impl Process<'_> {
         let drift_ppm = self.request.drift_ppm;
         let mut command = LeaseCommand::new(task.clone(), drift_ppm, number as u64, sys::now());
         loop {
-            let step = command.next(sys::now());
-            if let LeaseStep::Rest(until) = step {
+            let turn = command.next(sys::now());
+            if let LeaseStep::Rest(until) = turn.step {
                 self.note(name, command.notes());
                 let left = until.since(sys::now());
                 if left > PAUSE_SAID {
@@ -138,7 +139,7 @@ impl Process<'_> {
                 // A wait that fails is a short wait.
                 let _ = alarm.wait([], Some(until));
             }
-            let input = self.perform(name, command.attempt(), step);
+            let input = self.perform(name, turn);
             command.handle(input, sys::now());
             if let Some(end) = command.ended().cloned() {
                 self.note(name, command.notes());
@@ -147,28 +148,29 @@ impl Process<'_> {
         }
     }
 
-    fn perform(&mut self, name: &Name, attempt: u64, step: LeaseStep) -> LeaseInput {
-        if !matches!(step, LeaseStep::Rest(_) | LeaseStep::Exit) {
+    fn perform(&mut self, name: &Name, turn: LeaseTurn) -> LeaseInput {
+        let LeaseTurn { step, at, attempt, by } = turn;
+        if !matches!(step, LeaseStep::Rest(_) | LeaseStep::Exit(_)) {
             self.pace.wait();
         }
         match step {
-            LeaseStep::Open(by) => LeaseInput::Opened(self.leases.open(by).map(|(info, mark)| {
+            LeaseStep::Open => LeaseInput::Opened(self.leases.open(by).map(|(info, mark)| {
                 let read = |notes: &NotesFolder| notes.read(&info.id.epoch, name, sys::now());
                 let notes = self.notes.as_ref().map(read).unwrap_or_default();
                 Box::new((info, mark, notes))
             })),
-            LeaseStep::Read(by) => {
+            LeaseStep::Read => {
                 LeaseInput::Read(self.leases.read(name, by).map_err(|error| error.text))
             }
-            LeaseStep::WriteMark(mark, by) => {
+            LeaseStep::WriteMark(mark) => {
                 LeaseInput::Written(mark::write(self.leases.bucket(), &mark, by))
             }
-            LeaseStep::Write(at, lease, by) => {
+            LeaseStep::Write(lease) => {
                 let by_whom = (attempt, &*self.request.who);
                 LeaseInput::Written(self.leases.write(name, at, lease.as_ref(), by_whom, by))
             }
-            LeaseStep::Confirm(at, by) => LeaseInput::Written(self.leases.confirm(name, at, by)),
-            LeaseStep::Rest(_) | LeaseStep::Exit => LeaseInput::Rested,
+            LeaseStep::Confirm(_) => LeaseInput::Written(self.leases.confirm(name, at, by)),
+            LeaseStep::Rest(_) | LeaseStep::Exit(_) => LeaseInput::Rested,
         }
     }
 

@@ -35,7 +35,7 @@ use super::time::Instant;
 use super::timing::{lengthened, shortened};
 
 pub use self::command::LeaseCommand;
-pub use self::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
+pub use self::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseTurn, LeaseView};
 
 /// A lease as its entry in the bucket says it.
 #[derive(Clone, Debug, PartialEq, Eq)]

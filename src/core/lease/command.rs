@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseView};
+use super::step::{LeaseEnd, LeaseInput, LeaseStep, LeaseTask, LeaseTurn, LeaseView};
 use super::{LeaseEntry, LeaseState, LeaseTime, StoredLease};
 use crate::core::event::{BucketInfo, StoreError, StoreErrorKind as Kind, Written};
 use crate::core::observed::{Observed, WriteBounds};
@@ -24,21 +24,6 @@ pub const REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// The pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Phase {
-    /// The bucket is to be opened, also after a failure: it may have been lost and made anew.
-    Closed,
-    Reading,
-    WritingMark(Mark),
-    Writing(Option<LeaseEntry>),
-    /// The last read is to be confirmed. Then the command ends in this way; with `None` it decides
-    /// by that read alone, without the notes.
-    Confirming(Option<LeaseEnd>),
-    /// Nothing is done until then.
-    Resting(Instant),
-    Done(LeaseEnd),
-}
 
 /// A command for a lease.
 #[derive(Clone, Debug)]
@@ -66,7 +51,7 @@ pub struct LeaseCommand {
     write: Option<PendingWrite>,
     /// The lease that the last write expires, if it is to expire one.
     expiring: Option<LeaseView>,
-    phase: Phase,
+    step: LeaseStep,
 }
 
 impl LeaseCommand {
@@ -88,13 +73,13 @@ impl LeaseCommand {
             last_read: (StoredLease { revision: Revision(0), attempt: 0, lease: None }, now),
             write: None,
             expiring: None,
-            phase: Phase::Closed,
+            step: LeaseStep::Open,
         }
     }
 
     /// Returns how the command has ended; `None` before that.
     pub fn ended(&self) -> Option<&LeaseEnd> {
-        if let Phase::Done(end) = &self.phase { Some(end) } else { None }
+        if let LeaseStep::Exit(end) = &self.step { Some(end) } else { None }
     }
 
     /// Returns the notes of this host on the lease.
@@ -102,35 +87,23 @@ impl LeaseCommand {
         &self.notes
     }
 
-    /// Returns the number of the attempt that stands in the write under way.
-    pub fn attempt(&self) -> u64 {
-        self.attempt
-    }
-
     /// Returns the next step, which begins at this instant.
-    pub fn next(&mut self, now: Instant) -> LeaseStep {
+    pub fn next(&mut self, now: Instant) -> LeaseTurn {
         self.began = now;
-        let by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
+        let mut by = now.after(REQUEST_MAX).min(self.until).max(now.after(REQUEST_MAX / 4));
         let at = self.last_read.0.revision;
-        match &self.phase {
-            Phase::Closed if self.bucket.is_none() => LeaseStep::Open(by.max(self.until)),
-            Phase::Closed => LeaseStep::Open(by),
-            Phase::Reading => LeaseStep::Read(by),
-            Phase::WritingMark(mark) => LeaseStep::WriteMark(mark.clone(), by),
-            Phase::Writing(lease) => {
-                match self.write.as_mut().filter(|write| write.expected == at) {
-                    Some(write) => write.send_again(now),
-                    None => {
-                        self.attempt = self.attempt.wrapping_add(1);
-                        self.write = Some(PendingWrite::send(at, self.attempt, now));
-                    }
+        if let LeaseStep::Write(_) = self.step {
+            match self.write.as_mut().filter(|write| write.expected == at) {
+                Some(write) => write.send_again(now),
+                None => {
+                    self.attempt = self.attempt.wrapping_add(1);
+                    self.write = Some(PendingWrite::send(at, self.attempt, now));
                 }
-                LeaseStep::Write(at, lease.clone(), by)
             }
-            Phase::Confirming(_) => LeaseStep::Confirm(at, by),
-            Phase::Resting(until) => LeaseStep::Rest(*until),
-            Phase::Done(_) => LeaseStep::Exit,
+        } else if self.step == LeaseStep::Open && self.bucket.is_none() {
+            by = by.max(self.until);
         }
+        LeaseTurn { step: self.step.clone(), at, attempt: self.attempt, by }
     }
 
     /// Takes in the result of a step.
@@ -143,36 +116,36 @@ impl LeaseCommand {
             LeaseInput::Opened(Err(error)) => self.failed(error.text, now),
             LeaseInput::Read(Ok(stored)) => self.read(stored, now),
             LeaseInput::Read(Err(why)) => self.failed(why, now),
-            LeaseInput::Written(written) => match self.phase.clone() {
-                Phase::Writing(lease) => self.written(written, lease, now),
-                Phase::Confirming(then) => self.confirmed(written, then, now),
-                Phase::WritingMark(_) => match written {
+            LeaseInput::Written(written) => match self.step.clone() {
+                LeaseStep::Write(lease) => self.written(written, lease, now),
+                LeaseStep::Confirm(then) => self.confirmed(written, then, now),
+                LeaseStep::WriteMark(_) => match written {
                     // The mark that stands counts, whatever the result of this write is.
-                    Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
+                    Written::Stored(_) | Written::Moved(_) => self.step = LeaseStep::Open,
                     Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why) => {
                         self.failed(why, now);
                     }
                 },
-                Phase::Closed | Phase::Reading | Phase::Resting(_) | Phase::Done(_) => {}
+                LeaseStep::Open | LeaseStep::Read | LeaseStep::Rest(_) | LeaseStep::Exit(_) => {}
             },
             LeaseInput::Rested => {
-                if let Phase::Resting(until) = self.phase
+                if let LeaseStep::Rest(until) = self.step
                     && now >= until
                 {
-                    self.phase = Phase::Closed;
+                    self.step = LeaseStep::Open;
                 }
             }
         }
     }
 
     fn end(&mut self, end: LeaseEnd) {
-        self.phase = Phase::Done(end);
+        self.step = LeaseStep::Exit(end);
     }
 
     /// A request had no result: the command begins again after a pause, until it gives up.
     fn failed(&mut self, why: String, now: Instant) {
         if now < self.until {
-            self.phase = Phase::Resting(now.after(PAUSE));
+            self.step = LeaseStep::Rest(now.after(PAUSE));
             return;
         }
         let doubt = match self.write.is_some_and(|write| write.is_unknown) {
@@ -189,7 +162,7 @@ impl LeaseCommand {
         }
         (self.bucket, self.mark) = (Some(info.id), Some(mark).filter(|_| info.may_be_lost));
         (self.may_be_lost, self.replicas) = (info.may_be_lost, info.replicas);
-        self.phase = Phase::Reading;
+        self.step = LeaseStep::Read;
     }
 
     fn read(&mut self, stored: StoredLease, now: Instant) {
@@ -203,7 +176,7 @@ impl LeaseCommand {
         match is_exact {
             // Somebody has removed the later entries.
             true => self.read_anew(now),
-            false => self.phase = Phase::Confirming(None),
+            false => self.step = LeaseStep::Confirm(None),
         }
     }
 
@@ -253,9 +226,9 @@ impl LeaseCommand {
                 self.until = now.after(REACH_MAX).max(self.wait_until);
                 if view.state == LeaseState::RunOut {
                     self.expiring = Some(view);
-                    self.phase = Phase::Writing(None);
+                    self.step = LeaseStep::Write(None);
                 } else if view.run_out_at <= self.wait_until {
-                    self.phase = Phase::Resting(view.run_out_at);
+                    self.step = LeaseStep::Rest(view.run_out_at);
                 } else {
                     self.end(LeaseEnd::TooEarly(view));
                 }
@@ -282,7 +255,7 @@ impl LeaseCommand {
     fn end_confirmed(&mut self, end: LeaseEnd) {
         match self.replicas {
             1 => self.end(end),
-            _ => self.phase = Phase::Confirming(Some(end)),
+            _ => self.step = LeaseStep::Confirm(Some(end)),
         }
     }
 
@@ -329,14 +302,14 @@ impl LeaseCommand {
     fn begin_claim(&mut self, holder: String, at_least: Duration, now: Instant) {
         let duration = LeaseTime::guaranteeing(at_least, self.drift_ppm).duration;
         let Some(missing) = self.missing_mark(duration) else {
-            self.phase = Phase::Writing(Some(LeaseEntry { holder, duration, term: None }));
+            self.step = LeaseStep::Write(Some(LeaseEntry { holder, duration, term: None }));
             return;
         };
         let time = LeaseTime { duration: missing.lifetime, drift_ppm: self.drift_ppm };
         let since = self.notes.see_bucket(now);
         let old_at = time.run_out_at(WriteBounds::of_read(None, since));
         if now >= old_at {
-            self.phase = Phase::WritingMark(missing);
+            self.step = LeaseStep::WriteMark(missing);
         } else {
             self.end(LeaseEnd::Young(old_at.since(now)));
         }
@@ -350,7 +323,7 @@ impl LeaseCommand {
         match time.extended(written, at_least, now) {
             Some(time) => {
                 let (duration, term) = (time.duration, Some(term));
-                self.phase = Phase::Writing(Some(LeaseEntry { duration, term, ..lease }));
+                self.step = LeaseStep::Write(Some(LeaseEntry { duration, term, ..lease }));
             }
             None => {
                 let valid_until = written.and_then(|written| time.held_until(written));
@@ -366,7 +339,7 @@ impl LeaseCommand {
             // A bucket that was made anew meanwhile has no entry of this key either: the lease is
             // read, to know whether this write was stored in the bucket that was opened.
             (Outcome::Held { .. }, Some(_)) if replaced == Revision(0) && self.may_be_lost => {
-                self.phase = Phase::Reading;
+                self.step = LeaseStep::Read;
             }
             (Outcome::Held { revision, sent }, Some(lease)) => {
                 self.had(&lease, revision, sent, now);
@@ -377,7 +350,7 @@ impl LeaseCommand {
                 self.end(view.map_or(LeaseEnd::Absent, LeaseEnd::Expired));
             }
             (Outcome::Lost | Outcome::Replaced | Outcome::Read, _) if now < self.until => {
-                self.phase = Phase::Reading;
+                self.step = LeaseStep::Read;
             }
             (Outcome::Lost | Outcome::Replaced | Outcome::Read, _) => {
                 self.failed("others have written the lease again and again".to_owned(), now);

@@ -108,24 +108,39 @@ pub enum LeaseEnd {
     Refused(StoreError),
 }
 
-/// The next step. Its result is passed to [`LeaseCommand::handle`](super::LeaseCommand::handle).
+/// A step. Its result is passed to [`LeaseCommand::handle`](super::LeaseCommand::handle).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStep {
-    /// Open the bucket and read its mark: [`LeaseInput::Opened`].
-    Open(Instant),
+    /// Open the bucket, also after a failure, as it may have been lost and made anew, and read its
+    /// mark: [`LeaseInput::Opened`].
+    Open,
     /// Read the lease in the bucket that was opened, and in no other: [`LeaseInput::Read`].
-    Read(Instant),
+    Read,
     /// Write this mark in the place of its revision: [`LeaseInput::Written`].
-    WriteMark(Mark, Instant),
-    /// Write the lease in the place of this revision, `None` to expire it:
+    WriteMark(Mark),
+    /// Write the lease in the place of the one that was read, `None` to expire it:
     /// [`LeaseInput::Written`].
-    Write(Revision, Option<LeaseEntry>, Instant),
-    /// Confirm by a write that the lease stands at this revision: [`LeaseInput::Written`].
-    Confirm(Revision, Instant),
+    Write(Option<LeaseEntry>),
+    /// Confirm by a write that the lease stands as it was read: [`LeaseInput::Written`]. Then the
+    /// command ends in this way; with `None` it decides by that read alone, without the notes.
+    Confirm(Option<LeaseEnd>),
     /// Do nothing until then: [`LeaseInput::Rested`].
     Rest(Instant),
-    /// End. The last step there is.
-    Exit,
+    /// End in this way. The last step there is.
+    Exit(LeaseEnd),
+}
+
+/// A step that begins.
+#[derive(Clone, Debug)]
+pub struct LeaseTurn {
+    /// The step.
+    pub step: LeaseStep,
+    /// The revision of the lease that was read.
+    pub at: Revision,
+    /// The number of the attempt that stands in the last write of the lease.
+    pub attempt: u64,
+    /// When a request without an answer is given up.
+    pub by: Instant,
 }
 
 /// The result of a step.

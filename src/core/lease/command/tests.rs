@@ -45,14 +45,14 @@ fn mark() -> Mark {
 fn begun(task: LeaseTask, replicas: u32, stored: StoredLease, notes: Observed) -> LeaseCommand {
     let mut command = LeaseCommand::new(task, 10_000, 77, at(100));
     open(&mut command, replicas, notes, 100);
-    assert!(matches!(command.next(at(100)), LeaseStep::Read(_)));
+    assert!(matches!(command.next(at(100)).step, LeaseStep::Read));
     command.handle(LeaseInput::Read(Ok(stored)), at(101));
     command
 }
 
 /// The bucket is opened.
 fn open(command: &mut LeaseCommand, replicas: u32, notes: Observed, now: u64) {
-    assert!(matches!(command.next(at(now)), LeaseStep::Open(_)));
+    assert!(matches!(command.next(at(now)).step, LeaseStep::Open));
     let opened = Box::new((info(replicas, 9), mark(), notes));
     command.handle(LeaseInput::Opened(Ok(opened)), at(now));
 }
@@ -87,20 +87,20 @@ fn a_claim_without_an_answer_and_the_first_of_a_name_are_read_again() {
         (Written::Stored(Revision(10)), false),
     ] {
         let mut command = begun(claiming(), 1, NONE, Observed::default());
-        let LeaseStep::Write(Revision(0), Some(entry), _) = command.next(at(102)) else {
+        let LeaseStep::Write(Some(entry)) = command.next(at(102)).step else {
             panic!("it is written")
         };
         assert_eq!(entry.holder, "alpha");
         command.handle(LeaseInput::Written(answer.clone()), at(104));
         if matches!(answer, Written::Unknown(_)) {
-            assert!(matches!(command.next(at(104)), LeaseStep::Rest(_)));
+            assert!(matches!(command.next(at(104)).step, LeaseStep::Rest(_)));
             command.handle(LeaseInput::Rested, at(105));
             open(&mut command, 1, Observed::default(), 105);
         }
-        assert!(matches!(command.next(at(105)), LeaseStep::Read(_)));
+        assert!(matches!(command.next(at(105)).step, LeaseStep::Read));
         if is_stored {
             let lease = Some(Ok(entry));
-            let attempt = command.attempt();
+            let attempt = command.attempt;
             let stored = StoredLease { revision: Revision(10), attempt, lease };
             command.handle(LeaseInput::Read(Ok(stored)), at(106));
             let Some(LeaseEnd::Had { term, valid_until }) = command.ended() else {
@@ -112,7 +112,7 @@ fn a_claim_without_an_answer_and_the_first_of_a_name_are_read_again() {
         } else {
             command.handle(LeaseInput::Read(Ok(NONE)), at(106));
             assert!(
-                matches!(command.next(at(106)), LeaseStep::Write(_, Some(it), _) if it == entry)
+                matches!(command.next(at(106)).step, LeaseStep::Write(Some(it)) if it == entry)
             );
         }
     }
@@ -124,7 +124,7 @@ fn a_claim_that_has_run_out_again_is_none() {
     let tombstone = StoredLease { revision: Revision(7), attempt: OTHER, lease: None };
     for (now, is_had) in [(161, true), (163, false)] {
         let mut command = begun(claiming(), 1, tombstone.clone(), Observed::default());
-        assert!(matches!(command.next(at(102)), LeaseStep::Write(..)));
+        assert!(matches!(command.next(at(102)).step, LeaseStep::Write(..)));
         command.handle(LeaseInput::Written(Written::Stored(Revision(10))), at(now));
         assert_eq!(matches!(command.ended(), Some(LeaseEnd::Had { .. })), is_had, "{now}");
         assert_eq!(command.ended() == Some(&LeaseEnd::Over(Revision(10))), !is_had, "{now}");
@@ -149,16 +149,19 @@ fn what_stands_is_not_claimed_whoever_has_it_and_whether_it_has_run_out() {
 fn a_holder_extends_what_stands_and_nothing_else() {
     // Without notes: whatever was left of the lease.
     let mut command = begun(extend(), 3, standing("alpha"), Observed::default());
-    let LeaseStep::Write(Revision(7), Some(entry), _) = command.next(at(102)) else {
+    let LeaseTurn { step: LeaseStep::Write(Some(entry)), at: Revision(7), .. } =
+        command.next(at(102))
+    else {
         panic!("{command:?}")
     };
     assert_eq!(entry, lease("alpha"));
     command.handle(LeaseInput::Written(Written::Moved(Some(Revision(8)))), at(103));
-    assert!(matches!(command.next(at(103)), LeaseStep::Read(_)));
+    assert!(matches!(command.next(at(103)).step, LeaseStep::Read));
     // The lease has gone meanwhile: before that is said, a bucket of several copies is asked again.
     command.handle(LeaseInput::Read(Ok(standing("beta"))), at(104));
     assert!(command.ended().is_none());
-    assert!(matches!(command.next(at(104)), LeaseStep::Confirm(Revision(7), _)));
+    let turn = command.next(at(104));
+    assert!(matches!(turn, LeaseTurn { step: LeaseStep::Confirm(_), at: Revision(7), .. }));
     command.handle(LeaseInput::Written(Written::Stored(Revision(11))), at(105));
     assert!(matches!(command.ended(), Some(LeaseEnd::NotHad(Some(view))) if view.holder == "beta"));
     // A lease that lasts for so long anyway is not written.
@@ -179,26 +182,27 @@ fn a_lease_is_expired_when_this_host_has_seen_it_for_so_long_and_not_before() {
     assert!(matches!(too_early.ended(), Some(LeaseEnd::TooEarly(_))), "{too_early:?}");
     // The end of the lease is waited for; the lease is extended meanwhile.
     let mut command = begun(expire(150 * SECOND), 1, standing("beta"), Observed::default());
-    let LeaseStep::Rest(until) = command.next(at(102)) else { panic!("{command:?}") };
+    let LeaseStep::Rest(until) = command.next(at(102)).step else { panic!("{command:?}") };
     let life = lease("beta").duration;
     assert!(until.since(at(101)) >= life.mul_f64(1.01), "{until:?}");
     // The bucket may have been lost and made anew meanwhile.
     command.handle(LeaseInput::Rested, until);
     let reopen = |command: &mut LeaseCommand, now| {
-        assert!(matches!(command.next(now), LeaseStep::Open(_)));
+        assert!(matches!(command.next(now).step, LeaseStep::Open));
         let opened = Box::new((info(1, 9), mark(), Observed::default()));
         command.handle(LeaseInput::Opened(Ok(opened)), now);
-        assert!(matches!(command.next(now), LeaseStep::Read(_)));
+        assert!(matches!(command.next(now).step, LeaseStep::Read));
     };
     reopen(&mut command, until);
     let extended = StoredLease { revision: Revision(8), attempt: 2, ..standing("beta") };
     command.handle(LeaseInput::Read(Ok(extended.clone())), until);
-    let LeaseStep::Rest(later) = command.next(until) else { panic!("{command:?}") };
+    let LeaseStep::Rest(later) = command.next(until).step else { panic!("{command:?}") };
     assert!(later > until);
     command.handle(LeaseInput::Rested, later);
     reopen(&mut command, later);
     command.handle(LeaseInput::Read(Ok(extended)), later);
-    assert!(matches!(command.next(later), LeaseStep::Write(Revision(8), None, _)));
+    let turn = command.next(later);
+    assert!(matches!(turn, LeaseTurn { step: LeaseStep::Write(None), at: Revision(8), .. }));
     command.handle(LeaseInput::Written(Written::Stored(Revision(12))), later);
     assert!(matches!(command.ended(), Some(LeaseEnd::Expired(view)) if view.holder == "beta"));
 }
@@ -231,7 +235,7 @@ fn a_check_has_three_answers_and_confirms_a_no() {
             (Written::Denied(Kind::Unreachable.error("old")), Some(LeaseState::Unsure)),
         ] {
             let mut command = begun(task.clone(), 3, shown.clone(), notes.clone());
-            assert!(matches!(command.next(at(102)), LeaseStep::Confirm(..)), "{command:?}");
+            assert!(matches!(command.next(at(102)).step, LeaseStep::Confirm(..)), "{command:?}");
             command.handle(LeaseInput::Written(answer), at(103));
             assert_eq!(state(&command), expected, "{command:?}");
         }
@@ -244,9 +248,10 @@ fn a_key_that_was_purged_is_free_and_a_server_that_is_behind_is_not_believed() {
     let free = begun(CHECK, 1, NONE, seen_long_ago(7));
     assert!(matches!(free.ended(), Some(LeaseEnd::Checked(LeaseState::RunOut, None))));
     let mut behind = begun(CHECK, 3, NONE, seen_long_ago(7));
-    assert!(matches!(behind.next(at(102)), LeaseStep::Confirm(Revision(0), _)));
+    let turn = behind.next(at(102));
+    assert!(matches!(turn, LeaseTurn { step: LeaseStep::Confirm(_), at: Revision(0), .. }));
     behind.handle(LeaseInput::Written(Written::Moved(Some(Revision(7)))), at(103));
-    assert!(matches!(behind.next(at(103)), LeaseStep::Rest(_)));
+    assert!(matches!(behind.next(at(103)).step, LeaseStep::Rest(_)));
 }
 
 /// A bucket that was lost and made anew looks free.
@@ -257,7 +262,7 @@ fn in_a_new_bucket_a_lease_is_claimed_only_after_those_of_a_lost_one_have_run_ou
         command.next(at(now));
         let opened = Box::new((info(1, 9), mark.clone(), notes.clone()));
         command.handle(LeaseInput::Opened(Ok(opened)), at(now));
-        assert!(matches!(command.next(at(now)), LeaseStep::Read(_)));
+        assert!(matches!(command.next(at(now)).step, LeaseStep::Read));
         command.handle(LeaseInput::Read(Ok(NONE)), at(now));
     };
     let mut check = LeaseCommand::new(CHECK, 10_000, 77, at(100));
@@ -267,15 +272,15 @@ fn in_a_new_bucket_a_lease_is_claimed_only_after_those_of_a_lost_one_have_run_ou
     for (now, is_believed) in [(100, false), (161, false), (163, true)] {
         let mut command = LeaseCommand::new(claiming(), 10_000, 77, at(now));
         find_nobody(&mut command, &none, &notes, now);
-        let step = command.next(at(now));
-        assert_eq!(matches!(step, LeaseStep::WriteMark(_, _)), is_believed, "{now}");
+        let step = command.next(at(now)).step;
+        assert_eq!(matches!(step, LeaseStep::WriteMark(_)), is_believed, "{now}");
         assert_eq!(matches!(command.ended(), Some(LeaseEnd::Young(_))), !is_believed);
         notes = command.notes().clone();
-        if let LeaseStep::WriteMark(mark, _) = step {
+        if let LeaseStep::WriteMark(mark) = step {
             assert_eq!(mark.lifetime, lease("a").duration);
             command.handle(LeaseInput::Written(Written::Stored(Revision(10))), at(now));
             find_nobody(&mut command, &mark, &notes, now);
-            assert!(matches!(command.next(at(now)), LeaseStep::Write(..)));
+            assert!(matches!(command.next(at(now)).step, LeaseStep::Write(..)));
         }
     }
 }

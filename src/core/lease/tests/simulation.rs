@@ -42,10 +42,9 @@ const COMMANDS: u32 = 60;
 struct Request {
     client: usize,
     number: u64,
-    /// The bucket that was opened, and the number of the command.
+    /// The bucket that was opened.
     epoch: u64,
-    attempt: u64,
-    step: LeaseStep,
+    turn: LeaseTurn,
 }
 
 #[derive(Clone, Debug)]
@@ -236,10 +235,10 @@ impl Simulation {
             None if self.begun >= COMMANDS => return,
             None => (self.begin(id), self.now),
         };
-        let step = command.next(self.clients[id].local(self.now));
-        let by = match step {
-            LeaseStep::Exit => {
-                let end = command.ended().expect("it has ended").clone();
+        let turn = command.next(self.clients[id].local(self.now));
+        match &turn.step {
+            LeaseStep::Exit(end) => {
+                let end = end.clone();
                 self.clients[id].notes = match self.clients[id].keeps_notes {
                     true => (self.clients[id].opened, command.notes().clone()),
                     false => (0, Observed::default()),
@@ -249,31 +248,26 @@ impl Simulation {
                 return self.at(self.now + rest, Event::Turn(id));
             }
             LeaseStep::Rest(until) => {
-                let until = self.clients[id].true_time(until) + 1;
+                let until = self.clients[id].true_time(*until) + 1;
                 self.clients[id].command = Some((command, began));
                 self.numbers += 1;
                 let number = self.numbers;
                 self.clients[id].waits_for = number;
                 return self.at(until, Event::Answered(id, number, LeaseInput::Rested));
             }
-            LeaseStep::Open(by)
-            | LeaseStep::Read(by)
-            | LeaseStep::WriteMark(_, by)
-            | LeaseStep::Write(_, _, by)
-            | LeaseStep::Confirm(_, by) => by,
-        };
-        let attempt = command.attempt();
+            LeaseStep::Open | LeaseStep::Read => {}
+            LeaseStep::WriteMark(_) | LeaseStep::Write(_) | LeaseStep::Confirm(_) => {}
+        }
         self.clients[id].command = Some((command, began));
         self.numbers += 1;
         let number = self.numbers;
         self.clients[id].waits_for = number;
-        let by = self.clients[id].true_time(by) + 1;
+        let by = self.clients[id].true_time(turn.by) + 1;
         self.at(by, Event::GivenUp(id, number));
         // The process may pause between the decision and the request.
         let under_way = self.pause() + self.brief();
         if !self.random.one_in(12) {
-            let (epoch, attempt) = (self.clients[id].opened, attempt);
-            let request = Request { client: id, number, epoch, attempt, step };
+            let request = Request { client: id, number, epoch: self.clients[id].opened, turn };
             self.at(self.now + under_way, Event::Arrives(request));
         }
     }
@@ -297,10 +291,11 @@ impl Simulation {
         Ok(at.map_or(NOTHING, |at| history[at].clone()))
     }
 
-    fn arrives(&mut self, Request { client, number, epoch, attempt, step }: Request) {
+    fn arrives(&mut self, Request { client, number, epoch, turn }: Request) {
+        let LeaseTurn { step, at, attempt, .. } = turn;
         let current = self.current(epoch).revision;
         let input = match step {
-            LeaseStep::Open(_) => {
+            LeaseStep::Open => {
                 let id = BucketId { epoch: self.epoch.to_string(), created: String::new() };
                 let (last, replicas, remarks) = (Revision(self.last), self.replicas, Vec::new());
                 let (may_be_lost, retires) = (true, Ok(()));
@@ -310,8 +305,8 @@ impl Simulation {
                 let notes = if epoch == self.epoch { notes } else { Observed::default() };
                 LeaseInput::Opened(Ok(Box::new((info, self.read_mark(), notes))))
             }
-            LeaseStep::Read(_) => LeaseInput::Read(self.read_state(epoch)),
-            LeaseStep::WriteMark(mark, _) => {
+            LeaseStep::Read => LeaseInput::Read(self.read_state(epoch)),
+            LeaseStep::WriteMark(mark) => {
                 let is_next = mark.revision == self.read_mark().revision;
                 LeaseInput::Written(match is_next && mark.epoch == self.epoch.to_string() {
                     true => {
@@ -321,22 +316,22 @@ impl Simulation {
                     false => Written::Moved(None),
                 })
             }
-            LeaseStep::Confirm(..) if epoch != self.epoch => {
+            LeaseStep::Confirm(_) if epoch != self.epoch => {
                 LeaseInput::Written(Written::Unknown("the bucket was made anew".to_owned()))
             }
-            LeaseStep::Confirm(at, _) if at == current => {
+            LeaseStep::Confirm(_) if at == current => {
                 self.last += 1;
                 LeaseInput::Written(Written::Stored(Revision(self.last)))
             }
-            LeaseStep::Write(at, lease, _) if at == current => {
+            LeaseStep::Write(lease) if at == current => {
                 self.last += 1;
                 self.store(epoch, attempt, lease);
                 LeaseInput::Written(Written::Stored(Revision(self.last)))
             }
-            LeaseStep::Confirm(..) | LeaseStep::Write(..) => {
+            LeaseStep::Confirm(_) | LeaseStep::Write(_) => {
                 LeaseInput::Written(Written::Moved(Some(current)))
             }
-            LeaseStep::Rest(_) | LeaseStep::Exit => unreachable!("no request"),
+            LeaseStep::Rest(_) | LeaseStep::Exit(_) => unreachable!("no request"),
         };
         let under_way = self.pause() + self.brief();
         if !self.random.one_in(12) {
@@ -463,13 +458,13 @@ impl Simulation {
         let Some((command, _)) = &self.clients[id].command else { return };
         let why = || "no answer".to_owned();
         let mut command = command.clone();
-        let input = match command.next(self.clients[id].local(self.now)) {
-            LeaseStep::Open(_) => LeaseInput::Opened(Err(StoreErrorKind::Unreachable.error(why()))),
-            LeaseStep::Read(_) => LeaseInput::Read(Err(why())),
+        let input = match command.next(self.clients[id].local(self.now)).step {
+            LeaseStep::Open => LeaseInput::Opened(Err(StoreErrorKind::Unreachable.error(why()))),
+            LeaseStep::Read => LeaseInput::Read(Err(why())),
             LeaseStep::WriteMark(..) | LeaseStep::Write(..) | LeaseStep::Confirm(..) => {
                 LeaseInput::Written(Written::Unknown(why()))
             }
-            LeaseStep::Rest(_) | LeaseStep::Exit => return,
+            LeaseStep::Rest(_) | LeaseStep::Exit(_) => return,
         };
         self.take_in(id, number, input);
     }
