@@ -221,9 +221,9 @@ impl Guard {
         }
         if self.heard.is_none() && self.is_down() {
             if self.device.is_open() {
-                self.act(GuardAction::CloseDevice);
+                self.processes.act(GuardAction::CloseDevice);
             }
-            self.act(GuardAction::Exit);
+            self.processes.act(GuardAction::Exit);
         }
     }
 
@@ -279,7 +279,7 @@ impl Guard {
             }
         }
         if self.device.wants_opening(self.reset_before(), self.device_timeout(), now) {
-            self.act(GuardAction::OpenDevice);
+            self.processes.act(GuardAction::OpenDevice);
         } else {
             self.kick_device(now);
         }
@@ -372,7 +372,7 @@ impl Guard {
         {
             self.state = State::Down;
             if self.device.is_open() {
-                self.act(GuardAction::CloseDevice);
+                self.processes.act(GuardAction::CloseDevice);
             } else {
                 self.try_device();
             }
@@ -400,7 +400,7 @@ impl Guard {
         };
         if answer || self.reported.as_ref() != Some(&report) {
             self.reported = Some(report.clone());
-            self.act(GuardAction::Report(report));
+            self.processes.act(GuardAction::Report(report));
         }
     }
 
@@ -432,18 +432,14 @@ impl Guard {
 
     fn kick_device(&mut self, now: Instant) {
         if self.device.kick(self.reset_before(), now) {
-            self.act(GuardAction::KickDevice);
+            self.processes.act(GuardAction::KickDevice);
         }
     }
 
     /// A device that the previous guard has left running is stopped by its trial.
     fn try_device(&mut self) {
         if self.is_down() && self.device.wants_trial() {
-            self.act(GuardAction::TryDevice);
+            self.processes.act(GuardAction::TryDevice);
         }
-    }
-
-    fn act(&mut self, action: GuardAction) {
-        self.processes.act(action);
     }
 }
