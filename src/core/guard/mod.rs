@@ -76,18 +76,14 @@ enum State {
     /// The service is down.
     Down,
     /// The service may run.
-    Up(Up),
+    Up {
+        grant: Grant,
+        start: StartState,
+        /// The outcome of the last start that has ended.
+        outcome: Option<Outcome>,
+    },
     /// The service is being stopped.
     Stopping(StopProcedure),
-}
-
-/// A service that may run.
-#[derive(Clone, Debug)]
-struct Up {
-    grant: Grant,
-    start: StartState,
-    /// The outcome of the last start that has ended.
-    outcome: Option<Outcome>,
 }
 
 /// The state machine of the guard.
@@ -134,14 +130,14 @@ impl Guard {
 
     /// Returns the times of a service that may run, for the next guard.
     pub fn times(&self) -> Option<Timing> {
-        matches!(self.state, State::Up(_)).then_some(self.config.timing)
+        matches!(self.state, State::Up { .. }).then_some(self.config.timing)
     }
 
     /// Returns the lock under which commands run.
     pub fn context(&self) -> LockContext {
         match &self.state {
             State::Unknown { .. } | State::Down => LockContext::default(),
-            State::Up(up) => up.grant.context.clone(),
+            State::Up { grant, .. } => grant.context.clone(),
             State::Stopping(procedure) => procedure.order().context.clone(),
         }
     }
@@ -161,7 +157,7 @@ impl Guard {
         let step = match &self.state {
             State::Unknown { stop_at, .. } => Some(*stop_at),
             State::Down => None,
-            State::Up(up) => Some(up.grant.valid_until),
+            State::Up { grant, .. } => Some(grant.valid_until),
             State::Stopping(procedure) => procedure.deadline(),
         };
         let kick = self.device.kick_at(self.reset_before());
@@ -203,15 +199,15 @@ impl Guard {
                 let context = LockContext::default();
                 self.stop(StopOrder { dead_by, stake: Stake::Assurance, context }, now);
             }
-            State::Up(up) if now >= up.grant.valid_until => {
-                let order = up.grant.stop_order();
+            State::Up { grant, .. } if now >= grant.valid_until => {
+                let order = grant.stop_order();
                 self.processes.report(match self.heard {
                     Some(_) => ServiceReport::LockOver,
                     None => ServiceReport::LockOverWithoutAgent,
                 });
                 self.stop(order, now);
             }
-            State::Unknown { .. } | State::Down | State::Up(_) | State::Stopping(_) => {}
+            State::Unknown { .. } | State::Down | State::Up { .. } | State::Stopping(_) => {}
         }
         if let State::Stopping(procedure) = &mut self.state {
             procedure.advance(&mut self.processes, now);
@@ -243,11 +239,11 @@ impl Guard {
     }
 
     fn greeted(&mut self, config: GuardConfig, now: Instant) {
-        if let State::Up(up) = &self.state
+        if let State::Up { grant, .. } = &self.state
             && config.timing != self.config.timing
         {
             // Other agents wait for as long as the old times say, and not as the new ones do.
-            let order = up.grant.stop_order();
+            let order = grant.stop_order();
             self.processes.report(ServiceReport::OtherTimes);
             self.stop(order, now);
         }
@@ -271,11 +267,12 @@ impl Guard {
         match &mut self.state {
             State::Stopping(_) => return,
             State::Down if now >= grant.valid_until => return,
-            State::Up(up) if up.grant.context.term == grant.context.term => up.grant = grant,
-            State::Unknown { .. } | State::Down | State::Up(_) => {
+            State::Up { grant: known, .. } if known.context.term == grant.context.term => {
+                *known = grant;
+            }
+            State::Unknown { .. } | State::Down | State::Up { .. } => {
                 self.device.retry();
-                let start = StartState::NotRun;
-                self.state = State::Up(Up { grant, start, outcome: None });
+                self.state = State::Up { grant, start: StartState::NotRun, outcome: None };
             }
         }
         if self.device.wants_opening(self.reset_before(), self.device_timeout(), now) {
@@ -286,14 +283,14 @@ impl Guard {
     }
 
     fn assert_start(&mut self, now: Instant) {
-        let State::Up(up) = &mut self.state else {
+        let State::Up { grant, start, .. } = &mut self.state else {
             return;
         };
-        let until = up.grant.valid_until;
+        let until = grant.valid_until;
         let alive = self.processes.is_alive(Command::Start);
         if now < until && !alive && self.device.allows_start() {
-            if up.start == StartState::NotRun {
-                up.start = StartState::FirstRuns;
+            if *start == StartState::NotRun {
+                *start = StartState::FirstRuns;
             }
             self.processes.run(Command::Start, until);
         }
@@ -311,8 +308,8 @@ impl Guard {
             State::Stopping(procedure) => {
                 return known.into_iter().for_each(|at| procedure.hasten(at));
             }
-            State::Up(up) => {
-                let order = up.grant.stop_order();
+            State::Up { grant, .. } => {
+                let order = grant.stop_order();
                 let dead_by = known.map_or(order.dead_by, |at| at.min(order.dead_by));
                 StopOrder { dead_by, ..order }
             }
@@ -329,17 +326,17 @@ impl Guard {
     fn disconnected(&mut self, now: Instant) {
         // A client that has sent nothing was no agent.
         if self.heard.take().is_some()
-            && let State::Up(up) = &self.state
-            && now < up.grant.valid_until
+            && let State::Up { grant, .. } = &self.state
+            && now < grant.valid_until
         {
-            let left = Ms(up.grant.valid_until.since(now));
+            let left = Ms(grant.valid_until.since(now));
             self.processes.report(ServiceReport::AgentGone(left));
         }
     }
 
     /// A command was spawned. A start whose grant has run out meanwhile is not begun.
     fn spawned(&mut self, command: Command, now: Instant) {
-        let over = matches!(&self.state, State::Up(up) if now >= up.grant.valid_until);
+        let over = matches!(&self.state, State::Up { grant, .. } if now >= grant.valid_until);
         self.processes.spawned(command, !over);
     }
 
@@ -350,10 +347,12 @@ impl Guard {
                 procedure.ended(command, outcome, &mut self.processes, now);
             }
             // A start of an earlier term, or of the previous guard, tells nothing of this term.
-            State::Up(up) if command == Command::Start && up.start != StartState::NotRun => {
-                up.start = StartState::Ended;
-                if up.outcome.replace(outcome.clone()).as_ref() != Some(outcome) {
-                    let term = up.grant.context.term.unwrap_or(Revision(0));
+            State::Up { grant, start, outcome: last }
+                if command == Command::Start && *start != StartState::NotRun =>
+            {
+                *start = StartState::Ended;
+                if last.replace(outcome.clone()).as_ref() != Some(outcome) {
+                    let term = grant.context.term.unwrap_or(Revision(0));
                     self.processes.report(match outcome {
                         Outcome::Succeeded => ServiceReport::Started(term),
                         Outcome::Failed(_) | Outcome::Overran => {
@@ -362,7 +361,7 @@ impl Guard {
                     });
                 }
             }
-            State::Unknown { .. } | State::Down | State::Up(_) => {}
+            State::Unknown { .. } | State::Down | State::Up { .. } => {}
         }
     }
 
@@ -386,7 +385,7 @@ impl Guard {
         let service = match &self.state {
             State::Unknown { .. } => ServiceState::Unknown,
             State::Down => ServiceState::Down,
-            State::Up(up) => ServiceState::Up(up.grant.clone(), up.start),
+            State::Up { grant, start, .. } => ServiceState::Up(grant.clone(), *start),
             State::Stopping(procedure) => {
                 ServiceState::Stopping { overdue: procedure.is_overdue() }
             }
@@ -406,8 +405,8 @@ impl Guard {
 
     /// Returns how the last start of this term that has ended failed, if it did.
     fn start_failure(&self) -> Option<String> {
-        let State::Up(up) = &self.state else { return None };
-        let failed = up.outcome.as_ref().filter(|outcome| **outcome != Outcome::Succeeded);
+        let State::Up { outcome, .. } = &self.state else { return None };
+        let failed = outcome.as_ref().filter(|outcome| **outcome != Outcome::Succeeded);
         failed.map(|outcome| sanitize_field(&outcome.to_string()))
     }
 
@@ -417,7 +416,7 @@ impl Guard {
         match &self.state {
             // No device runs yet.
             State::Unknown { .. } | State::Down => None,
-            State::Up(up) => Some(up.grant.dead_by),
+            State::Up { grant, .. } => Some(grant.dead_by),
             State::Stopping(procedure) => match procedure.order().stake {
                 Stake::Lock => Some(procedure.order().dead_by),
                 Stake::Assurance => None,

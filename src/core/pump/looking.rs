@@ -15,14 +15,10 @@ use crate::core::time::Instant;
 /// The state of an agent that has just started.
 #[derive(Clone, Debug)]
 pub(super) struct Looking {
-    since: Instant,
+    pub(super) since: Instant,
 }
 
 impl Looking {
-    pub(super) fn new(now: Instant) -> Looking {
-        Looking { since: now }
-    }
-
     pub(super) fn turn(self, context: &mut Context, now: Instant) -> Next {
         let over = now >= self.until(context);
         let has_answered = context.guard.has_answered();

@@ -290,7 +290,7 @@ impl Pump {
     /// at once.
     pub fn new(config: Config, id: AgentId, now: Instant) -> Pump {
         let context = Context::new(config, id, now);
-        let state = State::Looking(Looking::new(now));
+        let state = State::Looking(Looking { since: now });
         Pump { state, context }
     }
 

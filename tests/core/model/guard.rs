@@ -49,7 +49,7 @@ impl Guards {
         let frame = Frame { base, messages, ..frame };
         let state = GuardState {
             term: canon::highest_revision(&text) > 0,
-            in_charge: text.contains(" state: Up(") || text.contains(" state: Stopping("),
+            in_charge: text.contains(" state: Up {") || text.contains(" state: Stopping("),
             guard,
         };
         let node = Node {
@@ -79,7 +79,7 @@ impl Guards {
     pub(crate) fn state(&self, id: u32) -> String {
         let text = format!("{:?}", self.get(id).machine.guard);
         let after = text.split_once(" state: ").map_or("", |(_, after)| after);
-        let name = after.split([',', '(']).next().unwrap_or_default();
+        let name = after.split([',', '(', ' ']).next().unwrap_or_default();
         name.to_lowercase()
     }
 
