@@ -63,25 +63,17 @@ impl Pump {
     /// Returns the status of the service.
     pub fn service(&self) -> ServiceStatus {
         let guard = &self.context.guard;
-        if matches!(&self.state, State::Stopping(stopping) if stopping.may_still_run()) {
-            ServiceStatus::Overdue
-        } else if guard.is_down() {
-            ServiceStatus::Down
-        } else if matches!(self.state, State::Stopping(_)) {
-            ServiceStatus::Stopping
-        } else if guard.has_started() {
-            ServiceStatus::Up
-        } else if let State::Active(active) = &self.state {
-            if !active.is_start_asserted() {
-                ServiceStatus::Down
-            } else if guard.knows_of_start() {
-                ServiceStatus::Starting
-            } else {
-                // The lost guard may have run start.
-                ServiceStatus::Unknown
-            }
-        } else {
-            ServiceStatus::Unknown
+        match &self.state {
+            State::Stopping(stopping) if stopping.may_still_run() => ServiceStatus::Overdue,
+            _ if guard.is_down() => ServiceStatus::Down,
+            State::Stopping(_) => ServiceStatus::Stopping,
+            _ if guard.has_started() => ServiceStatus::Up,
+            State::Active(active) if !active.is_start_asserted() => ServiceStatus::Down,
+            State::Active(_) if guard.knows_of_start() => ServiceStatus::Starting,
+            // The lost guard may have run start.
+            State::Active(_) => ServiceStatus::Unknown,
+            State::Looking(_) | State::Standby(_) | State::Taking(_) => ServiceStatus::Unknown,
+            State::Confirming(_) | State::Ended => ServiceStatus::Unknown,
         }
     }
 
