@@ -129,6 +129,10 @@ impl Process<'_> {
         let mut command = LeaseCommand::new(task.clone(), drift_ppm, number as u64, sys::now());
         loop {
             let turn = command.next(sys::now());
+            if let LeaseStep::Exit(end) = turn.step {
+                self.note(name, command.notes());
+                return self.say(name, end);
+            }
             if let LeaseStep::Rest(until) = turn.step {
                 self.note(name, command.notes());
                 let left = until.since(sys::now());
@@ -141,10 +145,6 @@ impl Process<'_> {
             }
             let input = self.perform(name, turn);
             command.handle(input, sys::now());
-            if let Some(end) = command.ended().cloned() {
-                self.note(name, command.notes());
-                return self.say(name, end);
-            }
         }
     }
 

@@ -77,11 +77,6 @@ impl LeaseCommand {
         }
     }
 
-    /// Returns how the command has ended; `None` before that.
-    pub fn ended(&self) -> Option<&LeaseEnd> {
-        if let LeaseStep::Exit(end) = &self.step { Some(end) } else { None }
-    }
-
     /// Returns the notes of this host on the lease.
     pub fn notes(&self) -> &Observed {
         &self.notes

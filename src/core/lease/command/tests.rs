@@ -57,6 +57,13 @@ fn open(command: &mut LeaseCommand, replicas: u32, notes: Observed, now: u64) {
     command.handle(LeaseInput::Opened(Ok(opened)), at(now));
 }
 
+impl LeaseCommand {
+    /// Returns how the command has ended; `None` before that.
+    fn ended(&self) -> Option<&LeaseEnd> {
+        if let LeaseStep::Exit(end) = &self.step { Some(end) } else { None }
+    }
+}
+
 fn claiming() -> LeaseTask {
     LeaseTask::Claim { holder: "alpha".to_owned(), at_least: 60 * SECOND }
 }
