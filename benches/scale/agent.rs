@@ -75,7 +75,7 @@ impl Agent {
         };
         let store = store(&shared, urls, key, &token)?;
         let id = AgentId { token, incarnation, host, boot: sys::boot_id().expect("it has one") };
-        let pump = Pump::new(config, id, sys::now());
+        let pump = Pump::new(config, id, None, sys::now());
         let guard = Guard::new();
         Ok((Agent { shared, store, guard, renewal_sent: None }, pump))
     }

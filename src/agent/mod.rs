@@ -142,7 +142,7 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let guard = GuardClient::new(Connector { dir, guard_lock, settings });
     let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
     let timing = setup.config.timing;
-    let pump = Pump::new(setup.config, setup.id, sys::now()).recall_times(times);
+    let pump = Pump::new(setup.config, setup.id, times, sys::now());
     let performer = Performer {
         check,
         on_change,

@@ -126,7 +126,7 @@ impl World {
             host: "node1".to_owned(),
             boot: "b1".to_owned(),
         };
-        let mut pump = Pump::new(config, me, self.now);
+        let mut pump = Pump::new(config, me, None, self.now);
         let mut event = Event::Tick;
         for step in 0..64 {
             let (next, effects) = bounce(pump, &event, self.now);

@@ -17,6 +17,7 @@ use crate::core::report::{LockName, Report, Rollback};
 use crate::core::seat::Seat;
 use crate::core::text::sanitize_field;
 use crate::core::time::Instant;
+use crate::core::timing::Timing;
 
 /// How often two live agents with one token are reported again.
 const DUPLICATE_EVERY: Duration = Duration::from_secs(60);
@@ -39,10 +40,11 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(config: Config, id: AgentId, now: Instant) -> Context {
+    /// Returns the context of an agent whose guard was given these times by the previous instance.
+    pub(super) fn new(config: Config, id: AgentId, times: Option<Timing>, now: Instant) -> Context {
         Context {
             store: StoreView::new(config.seats, config.timing),
-            guard: GuardView::new(&config, now),
+            guard: GuardView::new(&config, times, now),
             config,
             id,
             pauses: Pauses::default(),

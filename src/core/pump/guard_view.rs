@@ -103,7 +103,7 @@ impl Present {
 }
 
 impl GuardView {
-    pub(super) fn new(config: &Config, now: Instant) -> GuardView {
+    pub(super) fn new(config: &Config, times: Option<Timing>, now: Instant) -> GuardView {
         GuardView {
             config: config.guard(),
             only_observes: config.observes,
@@ -113,14 +113,10 @@ impl GuardView {
             pause: PAUSE_MIN,
             silent_count: 0,
             reported_loss: None,
-            previous_times: None,
+            previous_times: times,
             start_may_begin: !config.observes,
             predecessor_term: None,
         }
-    }
-
-    pub(super) fn recall_times(&mut self, previous: Option<Timing>) {
-        self.previous_times = previous;
     }
 
     /// Returns the last report of the guard. While a message is not answered, the report may be out

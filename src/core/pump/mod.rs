@@ -287,20 +287,13 @@ pub struct Pump {
 
 impl Pump {
     /// Returns the pump of an agent that starts now. Its first event is an [`Event::Tick`],
-    /// at once.
-    pub fn new(config: Config, id: AgentId, now: Instant) -> Pump {
-        let context = Context::new(config, id, now);
+    /// at once. `times`: those under which the guard of the previous instance may let the service
+    /// run, if they are known. The guard has to answer in the shorter time until it has the times
+    /// of this agent.
+    pub fn new(config: Config, id: AgentId, times: Option<Timing>, now: Instant) -> Pump {
+        let context = Context::new(config, id, times, now);
         let state = State::Looking(Looking { since: now });
         Pump { state, context }
-    }
-
-    /// Sets the times under which the guard of the previous instance may let the service run, if
-    /// they are known: the guard has to answer in the shorter time until it has the times of this
-    /// agent.
-    #[must_use]
-    pub fn recall_times(mut self, previous: Option<Timing>) -> Pump {
-        self.context.guard.recall_times(previous);
-        self
     }
 
     /// Returns the present state.

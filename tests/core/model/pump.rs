@@ -49,7 +49,7 @@ impl Pumps {
             host: instance.name().to_owned(),
             boot: BOOT.to_owned(),
         };
-        let pump = Pump::new(config(self.timing), id, at(BEGIN, 0));
+        let pump = Pump::new(config(self.timing), id, None, at(BEGIN, 0));
         let frame = self.begin_frame();
         self.keep_pump(pump, frame, instance).0
     }

@@ -111,8 +111,7 @@ impl World<'_> {
             host: format!("h{}", setup.host),
             boot: format!("h{}-b{boot}", setup.host),
         };
-        let pump = Pump::new(config, me, self.clock(site));
-        let pump = pump.recall_times(self.sites[site].note.times);
+        let pump = Pump::new(config, me, self.sites[site].note.times, self.clock(site));
         self.agents[id].pump = Some(pump);
         self.agents[id].state = "looking";
         self.show(site, "looking");

@@ -108,7 +108,7 @@ impl Story {
     fn new(words: &Words<'_>) -> Result<Story, String> {
         let (config, id) = parse::agent(words)?;
         let host = Host::new(words, &config)?;
-        let pump = Pump::new(config.clone(), id.clone(), ms(0));
+        let pump = Pump::new(config.clone(), id.clone(), None, ms(0));
         let mut story = Story { pump: Some(pump), config, id, agent_frozen: false, host };
         if !story.host.is_told() {
             story.host.events.push_back(Event::Tick);
@@ -142,7 +142,7 @@ impl Story {
         self.host.disconnect();
         let lines = self.play(now)?;
         self.id.incarnation = incarnation;
-        let pump = Pump::new(self.config.clone(), self.id.clone(), now);
+        let pump = Pump::new(self.config.clone(), self.id.clone(), None, now);
         self.pump = Some(pump);
         self.host.events.push_back(Event::Tick);
         Ok(lines)

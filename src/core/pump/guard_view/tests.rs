@@ -19,7 +19,7 @@ fn view() -> GuardView {
         last_resort: false,
         device: DeviceUse::None,
     };
-    GuardView::new(&config, now())
+    GuardView::new(&config, None, now())
 }
 
 fn now() -> Instant {
