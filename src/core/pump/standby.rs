@@ -34,7 +34,7 @@ pub(super) struct Standby {
     /// No confirming check begins before this instant: the last one failed.
     retry_at: Instant,
     phase: Phase,
-    /// How long the last check took, and whether it passed.
+    /// How long the last check took, and whether it passed. Without a health check it has.
     check_took: Duration,
     healthy: Option<bool>,
     failback: Failback,
@@ -62,7 +62,7 @@ impl Standby {
             retry_at: now,
             phase: Phase::Resting,
             check_took: Duration::ZERO,
-            healthy: None,
+            healthy: (!context.config.check).then_some(true),
             failback: Failback::default(),
         }
     }
@@ -134,7 +134,7 @@ impl Standby {
             let before = self.phase;
             let to_take = self.seat_to_take(context, now);
             self.reads.advance(context, to_take, now);
-            self.failback.advance(context, self.is_healthy(context), now);
+            self.failback.advance(context, self.healthy == Some(true), now);
             if let Phase::Ready { .. } = self.phase
                 && let Some(next) = self.take_if_due(context, now)
             {
@@ -189,10 +189,6 @@ impl Standby {
             }
             None => self.check(context, false, now),
         }
-    }
-
-    fn is_healthy(&self, context: &Context) -> bool {
-        !context.config.check || self.healthy == Some(true)
     }
 
     /// Returns whether a stroke or a takeover check may begin.
@@ -268,7 +264,7 @@ impl Standby {
         } else if self.healthy == Some(false) {
             Some("the health check has failed")
         } else {
-            (!self.is_healthy(context)).then_some("no health check has ended yet")
+            self.healthy.is_none().then_some("no health check has ended yet")
         }
     }
 
