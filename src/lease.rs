@@ -271,6 +271,10 @@ impl Process<'_> {
             let view = LeaseView::of(&lease, revision, &notes, self.request.drift_ppm, now);
             text += &line(&name, &view, now);
         }
+        if let Some(name) = prefix.filter(|_| text.is_empty()) {
+            let why = "no lease has this name or is below it";
+            self.speaker.tell(Level::Warn, &format!("{name}: {why}"));
+        }
         Ok((text, 0))
     }
 }

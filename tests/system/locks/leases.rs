@@ -102,6 +102,8 @@ fn a_lease_is_had_for_its_time_whatever_becomes_of_who_has_claimed_it() {
                 let start = format!("db/x term={term} state=held least=");
                 assert!(list.shown.starts_with(&start), "{list:?}");
                 assert!(list.shown.ends_with(" holder=one\n"), "{list:?}");
+            } else {
+                assert!(list.said.contains("web: no lease has this name"), "{list:?}");
             }
         }
     });
