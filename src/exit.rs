@@ -58,7 +58,11 @@ impl Refusal {
     /// Returns a function that makes the error of a system call a refusal whose message begins
     /// with `start`.
     pub fn system(start: &str) -> impl Fn(io::Error) -> Refusal {
-        move |error| Refusal::new(Exit::System, format!("{start}{error}"))
+        move |error| {
+            let is_full = error.raw_os_error() == Some(libc::EMFILE);
+            let hint = if is_full { "; raise ulimit -n or LimitNOFILE=" } else { "" };
+            Refusal::new(Exit::System, format!("{start}{error}{hint}"))
+        }
     }
 }
 

@@ -175,7 +175,10 @@ fn directory(settings: &Settings) -> Result<Location, Refusal> {
     let dir = settings.nonblank(Name::Dir)?.unwrap_or_default();
     if !dir.starts_with('/') {
         let path = sys::absolute(dir.as_ref());
-        let why = "it is relative: from another working directory it is another lock; write";
+        let why = match dir.starts_with('~') {
+            true => "the shell expands ~ behind a blank only; write it so, not",
+            false => "it is relative: from another working directory it is another lock; write",
+        };
         return Err(settings.usage(Name::Dir, &format!("{dir}: {why} {}", path.display())));
     }
     access::refuse_beside_dir(settings)?;

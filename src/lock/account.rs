@@ -250,6 +250,9 @@ fn hint(program: &OsStr, error: &io::Error) -> String {
             format!("; the file is there: {why}")
         }
         (false, true) => format!("; a file of this directory is written ./{word}"),
-        (_, false) => String::new(),
+        (false, false) => {
+            "; it is not in PATH; a line for the shell is written behind -c".to_owned()
+        }
+        (true, false) => String::new(),
     }
 }

@@ -70,7 +70,7 @@ pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
     let (mode, owner) = (stat.st_mode & 0o777, stat.st_uid);
     if owner != 0 && owner != sys::user_id() {
         return Err(format!(
-            "{shown}: belongs to user {owner}, who could change what this one does"
+            "{shown}: belongs to user {owner}, who could change what this one does; chown it"
         ));
     }
     if mode & OTHERS_WRITE != 0 {

@@ -162,7 +162,9 @@ pub(super) fn judge(error: &Error) -> StoreError {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => Kind::Unsafe
                 .error("its certificate is signed by nobody who is trusted here; see --tlsca"),
             CertificateError::NotValidForNameContext { expected, .. } => {
-                Kind::Unsafe.error(format!("its certificate is not for {}", expected.to_str()))
+                let why = "name the server as its certificate does";
+                Kind::Unsafe
+                    .error(format!("its certificate is not for {}; {why}", expected.to_str()))
             }
             // The clock here may not be set yet.
             CertificateError::ExpiredContext { .. } => {

@@ -129,7 +129,8 @@ pub(crate) fn percent_decode(text: &str) -> Result<String, &'static str> {
 fn parse_host_port(location: &str) -> Result<(String, u16), &'static str> {
     if let Some(rest) = location.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or("a bracket is not closed")?;
-        let address: Ipv6Addr = host.parse().map_err(|_| "no IPv6 address is in the brackets")?;
+        let address: Ipv6Addr =
+            host.parse().map_err(|_| "no IPv6 address, without a zone, is in the brackets")?;
         let port = match rest.strip_prefix(':') {
             Some(port) => parse_port(port)?,
             None if rest.is_empty() => PORT_DEFAULT,

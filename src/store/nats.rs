@@ -181,8 +181,10 @@ impl NatsStore {
     fn api_error(&self, what: &str, failure: &Failure) -> StoreError {
         let text = format!("{what}: {}: {failure}", self.stream);
         match failure.err_code {
-            code::NOT_FOR_ACCOUNT
-            | code::NOT_CLUSTERED
+            code::NOT_FOR_ACCOUNT => {
+                Kind::Unsafe.error(format!("{text}; enable it for the account of this user"))
+            }
+            code::NOT_CLUSTERED
             | code::SUBJECTS_OVERLAP
             | code::INVALID_CONFIG
             | code::INVALID_JSON => Kind::Unsafe.error(text),

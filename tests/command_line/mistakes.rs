@@ -137,7 +137,7 @@ fn a_program_of_a_lock_that_is_not_found_is_told_with_what_is_meant() {
     for (word, says) in [
         ("echo hi", "; a line for the shell is written behind -c: -c 'echo hi'\n"),
         (&*script, "in its first line, behind #!, is not, or that line ends in CR LF\n"),
-        ("no-such", "(os error 2)\n"),
+        ("no-such", "(os error 2); it is not in PATH; a line for the shell is written behind -c\n"),
     ] {
         let run = Run::of(&["lock", "--dir", &dir, "db", word], &[]);
         assert_eq!(run.status, Some(127), "{run:?}");

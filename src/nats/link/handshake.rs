@@ -213,7 +213,10 @@ fn refusal(text: &str, credentials: &Credentials) -> StoreError {
     let reason = server_says(text);
     match ServerError::of(text) {
         ServerError::Credentials => Kind::Credentials.error(reason + &credentials.refusal_hint()),
-        ServerError::SubscribeDenied => Kind::Credentials.error(reason),
+        ServerError::SubscribeDenied => {
+            let instead = "write --inbox-prefix with a subject that this user may subscribe to";
+            Kind::Credentials.error(format!("{reason}; {instead}"))
+        }
         ServerError::PublishDenied | ServerError::Refused | ServerError::Closing => {
             Kind::Unfit.error(reason)
         }
