@@ -30,8 +30,9 @@ use crate::store::{
 use crate::sys::signals::Endings;
 use crate::sys::{self, Alarm, PollFlags};
 
-/// How often the lock is looked at if no hint comes, if C·R is not short.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often the lock is looked at, if C·R is not short. The time without a service is known as
+/// exactly.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How often the agents are told again that there is a request.
 const TELL_EVERY: Duration = Duration::from_secs(1);
