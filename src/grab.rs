@@ -1,12 +1,21 @@
 //! `putex grab` and `putex release`: locks for scripts. No process stays; the ticket runs out
 //! unless it is grabbed again.
+//!
+//! | file | part |
+//! |---|---|
+//! | this one | the request, its messages, and the tickets in NATS |
+//! | `local` | the tickets in a directory |
+
+mod local;
+
+pub use self::local::run as run_local;
 
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use log::Level;
 
-use crate::core::tickets::grab::{self, STEP_MAX};
+use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
     Broken, End, Input, LockTiming, Mode, Name, Released, Releaser, Step, Ticket, TicketOwner,
     ToFront, Whose,
@@ -17,7 +26,6 @@ use crate::guard::digest;
 use crate::lock::check_held;
 use crate::log::Destination;
 use crate::store::Bucket;
-use crate::store::dir::tickets::OTHER_CLOCK;
 use crate::store::tickets::Tickets;
 use crate::sys::{self, Waker};
 
@@ -74,8 +82,7 @@ impl Request {
     }
 }
 
-/// Serves a request. A bucket that has to exist is open. `is_local`: it is a directory, whose
-/// tickets are all on the clock of this host.
+/// Serves a request, in NATS. A bucket that has to exist is open.
 ///
 /// # Errors
 ///
@@ -83,34 +90,28 @@ impl Request {
 pub fn run(
     request: &Request,
     bucket: Box<dyn Bucket>,
-    is_local: bool,
     destination: Destination,
 ) -> Result<Ended, Refusal> {
-    if is_local && !sys::host_clock::has_clock_of_host() {
-        return Err(Refusal::new(Exit::Unsafe, format!("{}: {OTHER_CLOCK}", request.name)));
-    }
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
     let ticket = ticket(request, number as u64);
     let clock = sys::host_clock::name();
     let tickets = Tickets::new(bucket, &ticket, &clock);
     let nothing = Waker::new().map_err(Refusal::system("cannot wait: "))?;
-    let process = Process { request, destination, tickets, nothing };
+    let process = Process { speaker: Speaker { request, destination }, tickets, nothing };
     match &request.task {
         Task::Grab { timing, wait, withdraws, busy_status, .. } => {
             check_held(&ticket.name)?;
-            // The ticket is on one clock.
-            let of_one_clock = || grab::timing(timing.lifetime(), 0).ok();
-            let timing = is_local.then(of_one_clock).flatten().unwrap_or(*timing);
-            let owner = TicketOwner::new(timing, ticket, number, Some(*wait), sys::now());
-            let owner = owner.for_script(*withdraws);
-            let owner = match is_local {
-                true => owner.with_clock_of_all(&clock),
-                false => owner.with_notes(&clock),
-            };
-            process.grab(owner, *busy_status)
+            let owner = TicketOwner::new(*timing, ticket, number, Some(*wait), sys::now());
+            process.grab(owner.for_script(*withdraws).with_notes(&clock), *busy_status)
         }
-        Task::Release => process.release(ticket.name, Whose::Own(ticket.incarnation)),
-        Task::Break(holder) => process.release(ticket.name, Whose::OfHolder(holder.clone())),
+        Task::Release => {
+            let whose = Whose::Own(ticket.incarnation);
+            process.release(Releaser::new(ticket.name, whose, sys::now()))
+        }
+        Task::Break(holder) => {
+            let whose = Whose::OfHolder(holder.clone());
+            process.release(Releaser::new(ticket.name, whose, sys::now()))
+        }
     }
 }
 
@@ -131,24 +132,23 @@ fn incarnation(who: &str) -> Incarnation {
     Incarnation(u128::from_str_radix(&digest, 16).unwrap_or_default())
 }
 
-struct Process<'a> {
-    request: &'a Request,
-    destination: Destination,
-    tickets: Tickets,
-    /// Never readable.
-    nothing: Waker,
+/// How a grab has ended.
+struct Grabbed {
+    /// The last message to the asker.
+    last: ToFront,
+    /// The number of a ticket that waits and keeps its place, and V.
+    ticket: Option<(u64, Instant)>,
 }
 
-impl Process<'_> {
-    /// Returns the result of a grab by the last message to the asker, and the number and V of a
-    /// ticket that waits and keeps its place.
-    fn grabbed(
-        &self,
-        last: ToFront,
-        ticket: Option<(u64, Instant)>,
-        busy_status: u8,
-    ) -> Result<Ended, Refusal> {
-        let (why, line) = match (last, ticket) {
+/// The writer of the result and of warnings.
+struct Speaker<'a> {
+    request: &'a Request,
+    destination: Destination,
+}
+
+impl Speaker<'_> {
+    fn grabbed(&self, grabbed: Grabbed, busy_status: u8) -> Result<Ended, Refusal> {
+        let (why, line) = match (grabbed.last, grabbed.ticket) {
             (ToFront::Granted { term, valid_until, .. }, _) => {
                 return Ok((line(term, 0, valid_until), 0));
             }
@@ -176,18 +176,13 @@ impl Process<'_> {
 
     fn released(&self, released: Released) -> Result<Ended, Refusal> {
         let lost = LockExit::Lost as u8;
-        let who = match &self.request.task {
-            Task::Break(holder) => holder,
-            Task::Grab { .. } | Task::Release => &self.request.who,
-        };
         match released {
             Released::Ended => Ok((String::new(), 0)),
-            Released::OfProcess => {
-                let text = "not broken: a process of putex lock has the ticket of";
-                self.tell(Level::Warn, &format!("{text} {who}; end that process"));
-                Ok((String::new(), LockExit::NotHad as u8))
-            }
             Released::Absent(other) => {
+                let who = match &self.request.task {
+                    Task::Break(holder) => holder,
+                    Task::Grab { .. } | Task::Release => &self.request.who,
+                };
                 // The store keeps nothing of a ticket that is gone.
                 let why = other.map_or(
                     "it had run out, was ended before, or was never had".to_owned(),
@@ -225,6 +220,14 @@ impl Process<'_> {
         format!("broke {name} term={term} mode={mode} holder={holder}\n")
     }
 
+    /// Says why the name is waited for, unless this was said last.
+    fn show_wait(&self, why: &str, last: &mut String) {
+        if last != why {
+            why.clone_into(last);
+            self.tell(Level::Info, &format!("waiting: {why}"));
+        }
+    }
+
     /// Says why the name is not had. With a status of success, a job of cron that is elsewhere has
     /// nothing to say.
     fn not_had(&self, why: &str, status: u8) {
@@ -236,38 +239,42 @@ impl Process<'_> {
         let text = format!("{}: {text}", self.request.name);
         self.destination.tell_waiting(level, self.request.level, &text);
     }
+}
 
+struct Process<'a> {
+    speaker: Speaker<'a>,
+    tickets: Tickets,
+    /// Never readable.
+    nothing: Waker,
+}
+
+impl Process<'_> {
     fn grab(mut self, mut owner: TicketOwner, busy_status: u8) -> Result<Ended, Refusal> {
         let (mut shown, mut last) = (String::new(), ToFront::Ended(End::Released));
         loop {
             let step = owner.next(sys::now());
             let is_over = step == Step::Exit;
             for message in owner.take_messages() {
-                if let ToFront::Waiting { why, .. } = &message
-                    && !is_over
-                    && *why != shown
-                {
-                    self.tell(Level::Info, &format!("waiting: {why}"));
-                    shown.clone_from(why);
+                if let (ToFront::Waiting { why, .. }, false) = (&message, is_over) {
+                    self.speaker.show_wait(why, &mut shown);
                 }
                 last = message;
             }
             if is_over {
                 let ticket = owner.term().zip(owner.valid_until());
-                return self.grabbed(last, ticket, busy_status);
+                return self.speaker.grabbed(Grabbed { last, ticket }, busy_status);
             }
             let input = self.perform(step, &owner.key_element());
             owner.handle(input, sys::now());
         }
     }
 
-    fn release(mut self, name: Name, whose: Whose) -> Result<Ended, Refusal> {
-        let mut releaser = Releaser::new(name, whose, sys::now());
+    fn release(mut self, mut releaser: Releaser) -> Result<Ended, Refusal> {
         loop {
             let input = self.perform(releaser.next(sys::now()), "");
             releaser.handle(input, sys::now());
             if let Some(released) = releaser.ended() {
-                return self.released(released.clone());
+                return self.speaker.released(released.clone());
             }
         }
     }
@@ -276,12 +283,12 @@ impl Process<'_> {
         if let Step::Rest(until) = step {
             return self.tickets.rest(self.nothing.as_fd(), until);
         }
-        let input = self.tickets.perform(&step, element, &self.request.who);
+        let input = self.tickets.perform(&step, element, &self.speaker.request.who);
         if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_)))) = (&step, &input)
-            && matches!(self.request.task, Task::Grab { .. })
+            && matches!(self.speaker.request.task, Task::Grab { .. })
         {
             let who = other.describe();
-            self.tell(
+            self.speaker.tell(
                 Level::Warn,
                 &format!("{who} has not renewed its lock in time: it was removed"),
             );
@@ -306,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_store_knows_the_mode_that_is_asked_for() {
-        let timing = grab::timing(Duration::from_secs(60), 0);
+        let timing = crate::core::tickets::grab::timing(Duration::from_secs(60), 0);
         let (timing, wait, withdraws) = (timing.expect("a time"), Duration::ZERO, false);
         for mode in [Mode::Shared, Mode::Exclusive] {
             let task = Task::Grab { mode, timing, wait, withdraws, busy_status: 75 };

@@ -165,9 +165,11 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
         (Request::Lock(request), Location::Nats(_)) => {
             return lock::run(request, LockLocation::Nats(store()), destination);
         }
-        (Request::Grab(request), _) => {
-            let store = existing_if(request.needs_bucket())?;
-            grab::run(request, store, bucket.is_local(), destination)?
+        (Request::Grab(request), Location::Dir(base)) => {
+            grab::run_local(request, base, name, destination)?
+        }
+        (Request::Grab(request), Location::Nats(_)) => {
+            grab::run(request, existing_if(request.needs_bucket())?, destination)?
         }
         (Request::Lease(request), _) => {
             lease::run(request, existing_if(request.needs_bucket())?, &source.base, destination)?

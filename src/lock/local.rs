@@ -15,31 +15,30 @@ use super::front::Front;
 use super::held::Grant;
 use super::hold::Hold;
 use super::signals::Signals;
-use super::waiter::{NotGranted, Turn, Waiter};
+use super::waiter::{Asker, Looked, NotWaited, Turn, Waiter, in_bucket};
 use crate::core::Instant;
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::{Decision, Ticket, decide};
 use crate::exit::Refusal;
 use crate::store::StoreResult;
-use crate::store::dir::folder::Folder;
 use crate::store::dir::tickets::{Entered, LAST, OwnTicket};
 use crate::sys::{self, raw};
 
 /// How often a name is looked at that is free, but was not for long enough.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The result of a look at the tickets.
-enum Looked {
+/// The result of a request.
+enum Got {
     Granted(OwnTicket, Grant),
     /// The lock was not had in time, for this reason.
     NotHad(String),
-    Waits(Turn),
+    Interrupted(i32),
 }
 
 /// See [`super::run`].
 pub(super) fn run(
     request: &Request,
-    (base, bucket): (&Path, &str),
+    store: (&Path, &str),
     account: &mut Account,
 ) -> Result<Ending, Refusal> {
     let no_signals = Refusal::system("cannot take signals: ");
@@ -50,16 +49,15 @@ pub(super) fn run(
     let signals = request.report.as_ref().map(|_| Signals::open()).transpose();
     let signals = signals.map_err(&no_signals)?;
     let limit = request.wait.map(|time| account.began.after(time));
-    loop {
-        let folder = Folder::open(base, bucket)?;
-        let waiter = Waiter::new(limit, signals.as_ref(), folder)?;
-        match get(request, limit, waiter, account) {
-            Ok((own, grant)) => return hold(request, account, signals, own, &grant),
-            Err(NotGranted::Replaced) => {}
-            Err(NotGranted::NotHad(why)) => return Ok(account.not_had(&why, request.busy_status)),
-            Err(NotGranted::Interrupted(signal)) => return Ok(account.interrupted(signal)),
-            Err(NotGranted::Refused(refusal)) => return Err(refusal),
-        }
+    let asker = Asker { name: &request.name, limit, signals: signals.as_ref() };
+    let got = in_bucket(store, asker, |waiter| match get(request, limit, waiter, account) {
+        Err(NotWaited::Interrupted(signal)) => Ok(Got::Interrupted(signal)),
+        got => got,
+    })?;
+    match got {
+        Got::Granted(own, grant) => hold(request, account, signals, own, &grant),
+        Got::NotHad(why) => Ok(account.not_had(&why, request.busy_status)),
+        Got::Interrupted(signal) => Ok(account.interrupted(signal)),
     }
 }
 
@@ -67,20 +65,19 @@ pub(super) fn run(
 fn get(
     request: &Request,
     limit: Option<Instant>,
-    mut waiter: Waiter<'_>,
+    waiter: &mut Waiter<'_>,
     account: &mut Account,
-) -> Result<(OwnTicket, Grant), NotGranted> {
+) -> Result<Got, NotWaited> {
     // A wait in another bucket is said again.
     account.last_shown.clear();
     let mut asked = Asked::new(request, limit, account.began);
     loop {
         match waiter.enter(|entered| asked.inspect(entered))? {
-            Looked::Granted(own, grant) => return Ok((own, grant)),
-            Looked::NotHad(why) => return Err(NotGranted::NotHad(why)),
             Looked::Waits(turn) => {
                 account.waits(turn.ahead, &turn.why);
                 waiter.wait(&turn)?;
             }
+            Looked::Over(got) => return Ok(got),
         }
     }
 }
@@ -108,7 +105,7 @@ impl Asked<'_> {
     /// Decides about the request. The request gets a ticket if it is granted, or is to queue. A
     /// soft request does not queue: it gets a ticket when the name was free for long enough. A slot
     /// that is given to a ticket stands in it then.
-    fn inspect(&mut self, entered: &Entered<'_>) -> StoreResult<Looked> {
+    fn inspect(&mut self, entered: &Entered<'_>) -> StoreResult<Looked<Got>> {
         let now = sys::now();
         // Somebody may have removed its file.
         if let Some(own) = &self.own
@@ -121,7 +118,7 @@ impl Asked<'_> {
         let may_queue = self.own.is_some() || self.hard_at.is_some_and(|at| now >= at);
         let soft = self.request.soft.filter(|_| !may_queue);
         let found = entered.list(&self.ticket.name, number)?;
-        let turn = match decide(&self.ticket, number.unwrap_or(LAST), &found) {
+        let turn = match decide(&self.ticket, number.unwrap_or(LAST), &found.standing) {
             Decision::Wait { blockers, watched } => {
                 self.free_since = None;
                 let ahead = if soft.is_some() { 0 } else { blockers.len() };
@@ -143,7 +140,7 @@ impl Asked<'_> {
         };
         if let Some(turn) = turn {
             if is_late {
-                return Ok(Looked::NotHad(turn.why));
+                return Ok(Looked::Over(Got::NotHad(turn.why)));
             }
             if soft.is_none() && self.own.is_none() {
                 self.own = Some(entered.add(&self.ticket)?);
@@ -161,7 +158,7 @@ impl Asked<'_> {
         };
         let (term, slot) = (own.number.0, self.ticket.slot);
         let grant = Grant { term, slot, epoch: entered.epoch().to_owned() };
-        Ok(Looked::Granted(own, grant))
+        Ok(Looked::Over(Got::Granted(own, grant)))
     }
 }
 

@@ -24,7 +24,7 @@
 //! | `report` | `--report` |
 //! | `renewer` | the ticket in the store, and how long it is kept |
 //! | `local` | the lock of one host |
-//! | `waiter` | how a process waits in a directory |
+//! | `waiter` | how a process waits in a directory, also one of `putex grab` |
 
 mod account;
 mod command;
@@ -39,7 +39,7 @@ mod report;
 mod signals;
 mod stay;
 mod terminal;
-mod waiter;
+pub(crate) mod waiter;
 
 pub(crate) use self::held::check as check_held;
 

@@ -1,24 +1,30 @@
 //! How a process waits in a directory of locks: for the lock of the folder, for the ends and the
 //! changes of tickets, and for a signal where it takes signals.
+//!
+//! The system call that waits for the end of a ticket has no deadline: where there is one, a thread
+//! calls it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use crate::core::tickets::StoredTicket;
-use crate::core::tickets::key::is_key_of_script;
-use crate::core::{Instant, StoreError};
-use crate::exit::Refusal;
+use rustix::event::PollFd;
+
+use crate::core::tickets::{Name, StoredTicket};
+use crate::core::{Instant, Revision, StoreError, StoreErrorKind};
+use crate::exit::{Exit, Refusal};
 use crate::lock::signals::Signals;
-use crate::store::dir::changes::Changes;
+use crate::store::StoreResult;
 use crate::store::dir::folder::Folder;
-use crate::store::dir::tickets::{Entered, wait_for_end};
+use crate::store::dir::tickets::{Entered, Listed, wait_for_end};
 use crate::store::dir::watch::Watch;
-use crate::store::{Hint, StoreResult};
-use crate::sys;
+use crate::sys::{self, Alarm, PollFlags, Waker};
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
 const ENTERED_WITHIN: Duration = Duration::from_secs(10);
@@ -29,37 +35,58 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 /// How often a ticket is inspected whose change nobody tells of.
 const INSPECT: Duration = Duration::from_millis(250);
 
-/// A process that asks for a lock in an open bucket.
-pub(super) struct Waiter<'a> {
+/// A process that asks for a lock, or ends one.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// The name that the process asks for.
+    pub(crate) name: &'a Name,
     /// When the process does not wait any longer; `None` if it waits for ever.
-    limit: Option<Instant>,
+    pub(crate) limit: Option<Instant>,
     /// The signals that end its wait, if it takes signals.
-    signals: Option<&'a Signals>,
+    pub(crate) signals: Option<&'a Signals>,
+}
+
+/// A process in an open bucket.
+pub(crate) struct Waiter<'a> {
+    asker: Asker<'a>,
     folder: Rc<Folder>,
-    /// Tells of the ends of tickets that processes have, where there is a deadline too, and of
-    /// changes of tickets that end by themselves as soon as such a ticket is waited for.
-    changes: Changes,
+    /// Tells of changes of tickets that end by themselves. `None` until such a ticket is waited
+    /// for.
+    changes: Option<Watch>,
+    /// Woken by threads at the end of a ticket, or when one cannot wait for that.
+    waker: Arc<Waker>,
+    /// How the wait of a thread has ended, which it sends before it wakes.
+    ends: Receiver<io::Result<()>>,
+    /// Cloned for each thread.
+    end_sender: Sender<io::Result<()>>,
+    /// The keys and revisions of the tickets for which there is a thread.
+    heard: BTreeSet<(String, Revision)>,
+}
+
+/// The result of a look at the tickets.
+pub(crate) enum Looked<T> {
+    /// The process does not wait any longer.
+    Over(T),
+    Waits(Turn),
 }
 
 /// Why a process waits, and until when.
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// How many tickets come first; 0 for a process that has none itself.
-    pub(super) ahead: usize,
+    pub(crate) ahead: usize,
     /// The reason, for people.
-    pub(super) why: String,
-    /// The tickets that stand.
-    pub(super) found: Vec<StoredTicket>,
+    pub(crate) why: String,
+    /// The tickets that were found.
+    pub(crate) found: Listed,
     /// The keys of the tickets whose end, or change, the process waits for.
-    pub(super) watched: BTreeSet<String>,
+    pub(crate) watched: BTreeSet<String>,
     /// When it looks again in any case.
-    pub(super) look_at: Option<Instant>,
+    pub(crate) look_at: Option<Instant>,
 }
 
-/// Why a process does not wait any longer, without the lock.
-pub(super) enum NotGranted {
-    /// The lock was not had in time, for this reason.
-    NotHad(String),
-    /// This signal ends the process.
+/// Why a process does not wait.
+pub(crate) enum NotWaited {
+    /// This signal ends it.
     Interrupted(i32),
     /// The bucket was removed or replaced: tickets in it are worth nothing.
     Replaced,
@@ -67,104 +94,178 @@ pub(super) enum NotGranted {
     Refused(Refusal),
 }
 
+/// Opens a bucket and does something there, and again as long as that is removed or replaced
+/// meanwhile.
+///
+/// # Errors
+///
+/// What is wrong with the bucket, or the signal that has ended it.
+pub(crate) fn in_bucket<T>(
+    (base, bucket): (&Path, &str),
+    asker: Asker<'_>,
+    mut act: impl FnMut(&mut Waiter<'_>) -> Result<T, NotWaited>,
+) -> Result<T, Refusal> {
+    loop {
+        let folder = Rc::new(Folder::open(base, bucket)?);
+        match Waiter::new(asker, folder).and_then(|mut waiter| act(&mut waiter)) {
+            Ok(done) => return Ok(done),
+            Err(NotWaited::Replaced) => {}
+            Err(NotWaited::Refused(refusal)) => return Err(refusal),
+            Err(NotWaited::Interrupted(signal)) => {
+                return Err(Refusal::new(Exit::System, format!("ended by signal {signal}")));
+            }
+        }
+    }
+}
+
 impl<'a> Waiter<'a> {
-    /// Returns a process that waits until this limit.
-    pub(super) fn new(
-        limit: Option<Instant>,
-        signals: Option<&'a Signals>,
-        folder: Folder,
-    ) -> Result<Waiter<'a>, Refusal> {
-        let changes = Changes::new(None).map_err(Refusal::system("cannot wait: "))?;
-        Ok(Waiter { limit, signals, folder: Rc::new(folder), changes })
+    fn new(asker: Asker<'a>, folder: Rc<Folder>) -> Result<Waiter<'a>, NotWaited> {
+        let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
+        let ((end_sender, ends), heard) = (mpsc::channel(), BTreeSet::new());
+        Ok(Waiter { asker, folder, changes: None, waker, ends, end_sender, heard })
     }
 
     /// Enters the bucket and does something there. Others are in it for some microseconds, or,
     /// stopped, for ever: they are waited for until the limit, if there is one, or a signal.
-    pub(super) fn enter<T>(
+    pub(crate) fn enter<T>(
         &self,
         act: impl FnOnce(&Entered<'_>) -> StoreResult<T>,
-    ) -> Result<T, NotGranted> {
-        let signals = self.signals;
-        let limit = self.limit.map(|limit| limit.max(sys::now().after(ENTERED_WITHIN)));
+    ) -> Result<T, NotWaited> {
+        let Asker { name, limit, signals } = self.asker;
+        let limit = limit.map(|limit| limit.max(sys::now().after(ENTERED_WITHIN)));
         loop {
             let look_at = signals.map(|_| sys::now().after(SIGNALS_EVERY));
             let until = look_at.into_iter().chain(limit).min();
-            let entered = self.folder.enter(until).map_err(|error| self.not_granted(error))?;
+            let entered = self.folder.enter(until).map_err(|error| self.not_waited(error))?;
             if let Some(entered) = entered {
-                return act(&entered).map_err(|error| self.not_granted(error));
+                return act(&entered).map_err(|error| self.not_waited(error));
             }
             if let Some(signal) = signals.and_then(Signals::next_deadly) {
-                return Err(NotGranted::Interrupted(signal));
+                return Err(NotWaited::Interrupted(signal));
             }
             if limit.is_some_and(|limit| sys::now() >= limit) {
-                return Err(NotGranted::Refused(self.folder.is_busy().into()));
+                let text = "the lock of the directory was not had in time: too many processes \
+                            ask for it, one that has it is stopped, or the disk";
+                let error = StoreErrorKind::Unreachable.error(format!("{name}: {text}"));
+                return Err(NotWaited::Refused(error.into()));
             }
         }
     }
 
     /// Returns why the process does not go on after this error.
-    fn not_granted(&self, error: StoreError) -> NotGranted {
+    fn not_waited(&self, error: StoreError) -> NotWaited {
         match self.folder.is_lost() {
-            true => NotGranted::Replaced,
-            false => NotGranted::Refused(error.into()),
+            true => NotWaited::Replaced,
+            false => NotWaited::Refused(error.into()),
         }
     }
 
     /// Waits until it is time to look again: one of the watched tickets has ended or changed, or
     /// the limit has passed, or a signal has come.
-    pub(super) fn wait(&mut self, turn: &Turn) -> Result<(), NotGranted> {
-        let is_watched = |ticket: &&StoredTicket| turn.watched.contains(&ticket.key);
-        let watched: Vec<_> = turn.found.iter().filter(is_watched).collect();
-        let ends_itself = |ticket: &&StoredTicket| is_key_of_script(&ticket.key);
-        if watched.iter().any(ends_itself) && self.changes.watch.is_none() {
+    pub(crate) fn wait(&mut self, turn: &Turn) -> Result<(), NotWaited> {
+        let Turn { found, watched, look_at, .. } = turn;
+        let ends_at = watched.iter().filter_map(|key| found.ends.get(key).copied()).min();
+        if ends_at.is_some() && self.changes.is_none() {
             // From here on no change is missed.
-            self.changes.watch = Some(Watch::new(&self.folder).0);
+            self.changes = Some(Watch::new(&self.folder).0);
             return Ok(());
         }
-        let runs_out =
-            |ticket: &&StoredTicket| Some(ticket.ticket.as_ref().ok()?.runs_out.as_ref()?.at);
-        let runs_out_at = watched.iter().filter_map(runs_out).min();
-        let until = [self.limit, turn.look_at, runs_out_at].into_iter().flatten().min();
-        if let ([ticket], None, None) = (&watched[..], until, self.signals)
-            && !ends_itself(ticket)
-        {
+        let until = [self.asker.limit, *look_at, ends_at].into_iter().flatten().min();
+        let is_watched = |ticket: &&StoredTicket| watched.contains(&ticket.key);
+        let watched: Vec<_> = found.standing.iter().filter(is_watched).collect();
+        if let ([ticket], None, None) = (&watched[..], until, self.asker.signals) {
             let file = self.open_to_wait(ticket)?;
             return file.map_or(Ok(()), wait_for_end).map_err(cannot_wait);
         }
         for ticket in watched {
-            match &mut self.changes.watch {
-                Some(watch) if ends_itself(&ticket) => watch.subscribe(&[&ticket.key]),
-                Some(_) | None => {
-                    let file = self.open_to_wait(ticket)?;
-                    let added = self.changes.add(&ticket.key, ticket.revision, file);
-                    added.map_err(cannot_wait)?;
+            match found.ends.contains_key(&ticket.key) {
+                true => {
+                    if let Some(changes) = &mut self.changes {
+                        changes.subscribe(&[&ticket.key]);
+                    }
                 }
+                false => self.hear_end(ticket)?,
             }
         }
-        // Where the system has no means left to tell of changes, the tickets are inspected now and
-        // then.
-        let soon = self.changes.watch.as_ref().is_some_and(|watch| watch.queue().is_none());
-        let soon = soon.then(|| sys::now().after(INSPECT));
-        let until = until.into_iter().chain(soon).min();
-        let wake = self.signals.map(AsFd::as_fd);
-        let hint = self.changes.wait(&self.folder, wake, until).map_err(cannot_wait)?;
-        if let (Hint::Woken, Some(signals)) = (hint, self.signals)
-            && let Some(signal) = signals.next_deadly()
-        {
-            return Err(NotGranted::Interrupted(signal));
-        }
-        Ok(())
+        self.wait_for_wake(until)
     }
 
-    /// Opens a ticket to wait for its end; `None` if it has ended, or was written anew since it was
-    /// found: one that got a slot ends no wait for that slot.
-    fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotGranted> {
-        let opened = self.folder.open_to_wait(&ticket.key);
-        let opened = opened.map_err(|error| self.not_granted(error))?;
-        Ok(opened.filter(|(_, revision)| *revision == ticket.revision).map(|(file, _)| file))
+    /// Opens a ticket to wait for its end, see [`Folder::open_to_wait`].
+    fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotWaited> {
+        let opened = self.folder.open_to_wait(ticket);
+        opened.map_err(|error| self.not_waited(error))
+    }
+
+    /// Has a thread wait for the end of a ticket that a process has.
+    fn hear_end(&mut self, ticket: &StoredTicket) -> Result<(), NotWaited> {
+        if !self.heard.insert((ticket.key.clone(), ticket.revision)) {
+            return Ok(());
+        }
+        let file = self.open_to_wait(ticket)?;
+        self.start_to_wait(move || file.map_or(Ok(()), wait_for_end))
+    }
+
+    /// Starts a thread that waits, and then wakes this process.
+    fn start_to_wait(
+        &self,
+        wait: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<(), NotWaited> {
+        let (waker, end_sender) = (Arc::clone(&self.waker), self.end_sender.clone());
+        let run = move || {
+            // The receiver is gone when this process does not wait any more.
+            let _ = end_sender.send(wait());
+            waker.wake();
+        };
+        sys::start_small_thread("putex-ticket", run).map(drop).map_err(cannot_wait)
+    }
+
+    /// Waits for an end, a change, a signal, or this instant.
+    fn wait_for_wake(&mut self, until: Option<Instant>) -> Result<(), NotWaited> {
+        let Waiter { asker, folder, changes, waker, ends, .. } = self;
+        let alarm = Alarm::new().map_err(cannot_wait)?;
+        // Where the system has no means left to tell of changes, the tickets are inspected now and
+        // then.
+        let soon = changes.as_ref().is_some_and(|it| it.queue().is_none());
+        let soon = soon.then(|| sys::now().after(INSPECT));
+        let until = until.into_iter().chain(soon).min();
+        loop {
+            let changed = changes.as_ref().and_then(Watch::queue);
+            let all = [Some(waker.as_fd()), asker.signals.map(AsFd::as_fd), changed];
+            let all = all.into_iter().flatten();
+            let mut polled: Vec<_> =
+                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            alarm.poll(&mut polled, until).map_err(cannot_wait)?;
+            if let Some(signal) = asker.signals.and_then(Signals::next_deadly) {
+                return Err(NotWaited::Interrupted(signal));
+            }
+            let is_over = sys::is_ready(&**waker) || until.is_some_and(|at| sys::now() >= at);
+            if is_over || changes.as_mut().is_some_and(|it| it.has_changed(folder)) {
+                waker.clear();
+                return ends.try_iter().collect::<io::Result<()>>().map_err(cannot_wait);
+            }
+        }
     }
 }
 
-fn cannot_wait(error: io::Error) -> NotGranted {
-    NotGranted::Refused(Refusal::system("cannot wait: ")(error))
+fn cannot_wait(error: io::Error) -> NotWaited {
+    NotWaited::Refused(Refusal::system("cannot wait: ")(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lock was free, and its waiter and all behind that slept for ever.
+    #[test]
+    fn a_thread_that_cannot_wait_for_the_end_of_a_ticket_ends_the_wait() {
+        let base = std::env::temp_dir().join(format!("putex-waiter-{}", std::process::id()));
+        let name = Name::parse("web/x").expect("a name");
+        let asker = Asker { name: &name, limit: None, signals: None };
+        let waited = in_bucket((&base, "b"), asker, |waiter| {
+            waiter.start_to_wait(|| Err(rustix::io::Errno::NOLCK.into()))?;
+            waiter.wait_for_wake(Some(sys::now().after(sys::PATIENCE)))
+        });
+        std::fs::remove_dir_all(base).expect("a folder");
+        assert_eq!(waited.map_err(|refusal| refusal.exit), Err(Exit::System));
+    }
 }

@@ -7,7 +7,7 @@
 //! | `KEY.key` | revision, headers, blank line, payload | by compare-and-set |
 //! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::send`] |
 //! | `KEY.held` | as `KEY.key`: a ticket that a process has, see [`tickets`] | by that process |
-//! | `KEY.until` | as `KEY.key`: a ticket that stands until an instant | by compare-and-set |
+//! | `KEY.until` | as `KEY.key`: a ticket that stands until an instant | by `putex grab` |
 //! | `new` | the next content of one of these; without meaning otherwise | under the lock |
 //!
 //! In `KEY` all characters but letters, digits and `-_=.` are escaped with `%`. Every file
@@ -29,13 +29,12 @@
 //! * A wait ends at the caller's deadline. An operation on the disk may take longer, on a
 //!   file system that hangs; `/run` is in memory.
 
-pub(crate) mod changes;
 mod entries;
 pub(crate) mod folder;
 pub(super) mod permissions;
 pub(crate) mod sequence;
 pub(crate) mod text;
-mod ticket_time;
+pub(crate) mod ticket_time;
 pub mod tickets;
 pub(crate) mod watch;
 
@@ -44,7 +43,6 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::changes::Changes;
 use self::folder::{EPOCH, Folder};
 use self::permissions::refused;
 use self::text::Kind;
@@ -54,7 +52,7 @@ use super::{
     OpenedBucket, Selection, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Written};
-use crate::sys;
+use crate::sys::{self, Alarm, PollFlags};
 
 /// How long a question waits for the lock: it is best effort and has no deadline.
 const QUESTION_MAX: Duration = Duration::from_millis(50);
@@ -88,7 +86,7 @@ pub struct DirStore {
 /// The folder since it was opened.
 struct OpenFolder {
     folder: Folder,
-    changes: Changes,
+    watch: Watch,
 }
 
 impl DirStore {
@@ -137,8 +135,6 @@ impl Bucket for DirStore {
         remarks
             .extend(no_hints.map(|why| format!("no hints of changes in {path}: inotify: {why}")));
         watch.subscribe(first.subscribed);
-        let changes = Changes::new(Some(watch));
-        let changes = changes.map_err(|error| StoreErrorKind::System.error(error.to_string()))?;
         let held = folder.lock(deadline)?;
         if held.has_made_it {
             remarks.push(format!("created the bucket {path}"));
@@ -153,7 +149,7 @@ impl Bucket for DirStore {
         let age = if last.0 == 0 { folder.time_since_creation(&id) } else { None };
         let (may_be_lost, retires) = (false, Ok(()));
         let info = BucketInfo { id, last, age, may_be_lost, replicas: 1, remarks, retires };
-        self.open = Some(OpenFolder { folder, changes });
+        self.open = Some(OpenFolder { folder, watch });
         Ok(Some((info, entries)))
     }
 
@@ -172,21 +168,20 @@ impl Bucket for DirStore {
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        lasts: Option<Duration>,
+        _lasts: Option<Duration>,
         deadline: Instant,
     ) -> Written {
         if let Err(text) = content.check() {
             return Written::Denied(StoreErrorKind::Unsafe.error(text));
         }
         let folder = self.folder();
-        let written = folder
-            .and_then(|folder| folder.compare_and_set(key, expected, content, lasts, deadline));
+        let written =
+            folder.and_then(|folder| folder.compare_and_set(key, expected, content, deadline));
         written.unwrap_or_else(Written::Denied)
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
-        let watch = &mut self.open.as_mut().ok_or_else(not_open)?.changes.watch;
-        watch.iter_mut().for_each(|watch| watch.subscribe(keys));
+        self.open.as_mut().ok_or_else(not_open)?.watch.subscribe(keys);
         Ok(())
     }
 
@@ -204,9 +199,26 @@ impl Bucket for DirStore {
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {
         let Some(open) = &mut self.open else { return Hint::Gone(not_open().to_string()) };
-        // Only a loss matters here; the next hint tells of it.
-        let _ = open.folder.verify();
-        let waited = open.changes.wait(&open.folder, Some(wake), deadline);
-        waited.unwrap_or_else(|error| Hint::Gone(format!("cannot wait: {error}")))
+        let OpenFolder { folder, watch } = open;
+        // Only a loss matters here; `next_hint` returns it.
+        let _ = folder.verify();
+        loop {
+            if let Some(hint) = watch.next_hint(folder) {
+                return hint;
+            }
+            // Without a queue `wake` is polled twice, and its first result counts.
+            let queue = watch.queue().unwrap_or(wake);
+            let polled = [(wake, PollFlags::IN), (queue, PollFlags::IN)];
+            match Alarm::new().and_then(|alarm| alarm.wait(polled, deadline)) {
+                Ok([true, _]) => return Hint::Woken,
+                Ok([false, false]) => return Hint::Elapsed,
+                Ok([false, true]) => watch.read_events(folder),
+                Err(error) => return Hint::Gone(format!("cannot wait: {error}")),
+            }
+            // Events of other keys must not extend the deadline.
+            if deadline.is_some_and(|at| sys::now() >= at) {
+                return watch.next_hint(folder).unwrap_or(Hint::Elapsed);
+            }
+        }
     }
 }

@@ -107,11 +107,9 @@ impl Tickets {
             }
             Step::End(at, lifetime, by) => Input::Written(self.end(element, *at, *lifetime, *by)),
             Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
-            Step::List(earlier_keys, by) => match self.list(earlier_keys, *by) {
-                // A file is damaged.
-                Err(error) if error.kind.is_final() => Input::Opened(Err(error)),
-                listed => Input::Listed(listed.map_err(text)),
-            },
+            Step::List(earlier_keys, by) => {
+                Input::Listed(self.list(earlier_keys, *by).map_err(text))
+            }
             Step::Watch(keys) => {
                 let keys: Vec<_> = keys.iter().map(String::as_str).collect();
                 match self.bucket.subscribe(&keys) {
@@ -279,11 +277,10 @@ fn may_conflict(name: &Name, key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
-    use std::sync::{Arc, Mutex};
 
     use super::*;
     use crate::store::dir::DirStore;
-    use crate::store::{Content, OpenMode, OpenedBucket, name};
+    use crate::store::name;
 
     /// A server that was killed restored a ticket that had ended seconds before: its requester took
     /// it for the own one, beside the next holder.
@@ -309,84 +306,29 @@ mod tests {
         (tickets, opened)
     }
 
-    /// An entry, and the time that it lasts.
-    type Kept = (Entry, Option<Duration>);
-
-    /// A bucket with one entry.
-    #[derive(Clone, Default)]
-    struct OneEntry(Arc<Mutex<Option<Kept>>>);
-
-    impl OneEntry {
-        fn entry(&self) -> Option<Entry> {
-            self.0.lock().expect("nobody panics").clone().map(|(entry, _)| entry)
-        }
-    }
-
-    impl Bucket for OneEntry {
-        fn open(
-            &mut self,
-            _: OpenMode,
-            _: FirstKeys<'_>,
-            _: Instant,
-        ) -> StoreResult<Option<OpenedBucket>> {
-            unreachable!("it is open")
-        }
-
-        fn get(&mut self, _: &str, _: Instant) -> StoreResult<Option<Entry>> {
-            Ok(self.entry())
-        }
-
-        fn list(&mut self, _: Selection<'_>, _: Instant) -> StoreResult<Listing> {
-            let entries = Vec::from_iter(self.entry());
-            Ok(Listing { ages: vec![None; entries.len()], entries, at: None, last: Revision(9) })
-        }
-
-        fn write(
-            &mut self,
-            key: &str,
-            expected: Expected<'_>,
-            content: &Content,
-            lasts: Option<Duration>,
-            _: Instant,
-        ) -> Written {
-            let (key, revision) = (key.to_owned(), Revision(expected.revision().0 + 1));
-            let entry = Entry { key, revision, content: content.clone() };
-            *self.0.lock().expect("nobody panics") = Some((entry, lasts));
-            Written::Stored(revision)
-        }
-
-        fn subscribe(&mut self, _: &[&str]) -> StoreResult<()> {
-            Ok(())
-        }
-
-        fn wait(&mut self, _: BorrowedFd<'_>, _: Option<Instant>) -> Hint {
-            unreachable!("nobody waits")
-        }
-    }
-
     /// `putex release --force` ended the ticket of a living holder; a server that was killed after
     /// its marker had gone restored the ticket, and the holder renewed it beside the next one.
     #[test]
     fn the_marker_stays_of_a_ticket_that_another_has_removed() {
-        let (bucket, by, ticket) = (OneEntry::default(), sys::now(), Ticket::sample("a"));
-        let of_attempt = |attempt: u64| {
-            let own = Ticket { attempt, ..ticket.clone() };
-            Tickets::new(Box::new(bucket.clone()), &own, "")
-        };
-        let mut tickets = of_attempt(ticket.attempt);
+        let (base, by) = (folder("removed"), sys::now().after(Duration::from_secs(60)));
+        let ticket = Ticket::sample("a");
+        let (mut tickets, _) = open_in(&base, &ticket, "", by);
         let written = tickets.write("00f", Revision(0), None, &ticket, by);
-        assert_eq!(written, Written::Stored(Revision(1)));
+        assert!(matches!(written, Written::Stored(_)), "{written:?}");
         let none = EarlierKeys::default();
         let standing = tickets.list(&none, by).expect("a listing").standing;
-        assert_eq!(tickets.remove(&standing[0], "beta", by), Written::Stored(Revision(2)));
-        assert_eq!(tickets.own("00f", by).expect("an answer"), (Revision(2), None));
-        let kept = bucket.0.lock().expect("nobody panics").clone();
-        assert_eq!(kept.expect("a marker").1, Some(marker_time(ticket.lifetime)));
+        let removed = tickets.remove(&standing[0], "beta", by);
+        let Written::Stored(marker) = removed else { panic!("{removed:?}") };
+        assert_eq!(tickets.own("00f", by).expect("an answer"), (marker, None));
         // The marker says which attempt has written it, also where the answer to that write was
         // lost.
-        let ended = |attempt| of_attempt(attempt).list(&none, by).expect("a listing").ended;
-        assert_eq!(ended(ticket.attempt), ["lock.a.00f"]);
-        assert_eq!(ended(ticket.attempt + 1), Vec::<String>::new());
+        let of_attempt = |attempt: u64| {
+            let (mut tickets, _) = open_in(&base, &Ticket { attempt, ..ticket.clone() }, "", by);
+            tickets.list(&none, by).expect("a listing").ended
+        };
+        assert_eq!(of_attempt(ticket.attempt), ["lock.a.00f"]);
+        assert_eq!(of_attempt(ticket.attempt + 1), Vec::<String>::new());
+        std::fs::remove_dir_all(base).expect("it is removed");
     }
 
     /// A process that waited for 4 s noted what it had seen in vain: another one of its host, which

@@ -18,6 +18,7 @@ use crate::guard::note::{self as notes, Fact, Note, Noted, NotedProcess, Service
 use crate::store::dir::DirStore;
 use crate::store::dir::sequence::Sequence;
 use crate::store::dir::text::{self, Kind};
+use crate::store::dir::ticket_time::{TicketTime, UNTIL};
 use crate::store::lock_key::{to_content, to_key_state};
 use crate::store::{Content, Entry, LockKey, StoreError, StoreErrorKind};
 use crate::sys;
@@ -62,6 +63,9 @@ fn is_known(body: &[u8]) -> bool {
     }
     if let Some((revision, content)) = text::decode_record(body) {
         survives(revision, &content);
+        if let Some(time) = content.header(UNTIL).and_then(TicketTime::from_text) {
+            assert_eq!(TicketTime::from_text(&time.to_text()), Some(time));
+        }
         known = true;
     }
     let lease = Some(record::invented(body));

@@ -189,9 +189,6 @@ pub struct TicketOwner {
     renews_alone: bool,
     /// Since when the names were free at every probe.
     quiet_since: Option<Instant>,
-    /// The clock by which a ticket of a script tells when it has run out; `None` for one that no
-    /// other process has.
-    clock: Option<String>,
     /// Since when this process has seen the earlier tickets unmoved, and the bucket. If the clock
     /// has no name, nothing is noted for other processes.
     seen: Observed,
@@ -234,7 +231,6 @@ impl TicketOwner {
             list_at: now,
             renews_alone: false,
             quiet_since: None,
-            clock: None,
             seen: Observed::default(),
             noted: (Revision(0), Observed::default()),
             last_message: None,
@@ -256,18 +252,10 @@ impl TicketOwner {
         TicketOwner { asker: Asker::Script { withdraws }, ..self }
     }
 
-    /// Shares notes with other processes that have this clock, unless it has no name.
+    /// Shares notes with other processes that have this clock.
     #[must_use]
     pub fn with_notes(self, clock: &str) -> TicketOwner {
-        let seen = Observed::nothing(clock, "");
-        TicketOwner { clock: Some(clock.to_owned()).filter(|it| !it.is_empty()), seen, ..self }
-    }
-
-    /// Has the ticket tell by this clock when it has run out. All processes have the same one, also
-    /// where its name is blank, so nothing is noted.
-    #[must_use]
-    pub fn with_clock_of_all(self, clock: &str) -> TicketOwner {
-        TicketOwner { clock: Some(clock.to_owned()), ..self }
+        TicketOwner { seen: Observed::nothing(clock, ""), ..self }
     }
 
     /// Returns the last element of the key of the own ticket.
@@ -278,6 +266,11 @@ impl TicketOwner {
             (None, Asker::Command(_)) => format!("{nonce:032x}{times:x}"),
             (None, Asker::Script { .. }) => format!("{ELEMENT_PREFIX}{nonce:032x}{times:x}"),
         }
+    }
+
+    /// Returns the ticket, as it is written next.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
     }
 
     /// Returns when the command has to be dead if nothing else happens; `None` where none may
@@ -345,10 +338,7 @@ impl TicketOwner {
             Phase::WritingMark(mark) => Step::WriteMark(mark.clone(), by),
             Phase::Writing => self.next_write(now, by),
             Phase::ReadingOwn => Step::ReadOwn(by),
-            Phase::Listing => {
-                let earlier_keys = self.own.as_ref().map(|own| own.earlier_keys.clone());
-                Step::List(earlier_keys.unwrap_or_default(), by)
-            }
+            Phase::Listing => Step::List(self.earlier_keys(), by),
             Phase::Ending if self.write.is_some() => Step::ReadOwn(by),
             Phase::Ending => {
                 let at = self.own.as_ref().map_or(Revision(0), |own| own.revision);
@@ -379,11 +369,16 @@ impl TicketOwner {
         write.send_again(now);
         if let Asker::Script { .. } = self.asker {
             let at = now.after(self.timing.removal_wait(self.ticket.lifetime));
-            self.ticket.runs_out = self.clock.clone().map(|clock| RunsOut { clock, at });
+            let clock = Some(self.seen.clock().to_owned()).filter(|clock| !clock.is_empty());
+            self.ticket.runs_out = clock.map(|clock| RunsOut { clock, at });
         }
         self.ticket.attempt = write.attempt;
         let (at, ticket) = (write.expected, self.ticket.clone());
         Step::Write(at, number, ticket, by)
+    }
+
+    fn earlier_keys(&self) -> EarlierKeys {
+        self.own.as_ref().map(|own| own.earlier_keys.clone()).unwrap_or_default()
     }
 
     /// Returns when a store that fails is given up.

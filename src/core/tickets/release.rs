@@ -46,8 +46,6 @@ pub enum Released {
     Broken(Vec<Broken>),
     /// Another holder has the name; its ticket, for people.
     NotHeldBy(String),
-    /// A process has a ticket of the holder. Nothing was broken: the ticket ends with that process.
-    OfProcess,
     /// The store does not serve the request.
     Refused(StoreError),
 }
@@ -223,10 +221,6 @@ impl Releaser {
             standing.iter().filter(is_target).cloned().partition(has_name);
         let of_others = standing.first().filter(|_| targets.is_empty());
         self.other = others.first().or(of_others).map(of_requester);
-        if targets.iter().any(StoredTicket::ends_with_process) {
-            self.phase = Phase::Done(Released::OfProcess);
-            return;
-        }
         match (&self.whose, targets.is_empty(), standing.first()) {
             (Whose::OfHolder(_), true, None) => self.phase = Phase::Done(Released::Absent(None)),
             (Whose::OfHolder(_), true, Some(first)) => {

@@ -107,8 +107,7 @@ pub struct Ticket {
     pub mode: Mode,
     /// The slot of a granted ticket, from 0; [`Mode::Slots`] only.
     pub slot: Option<u32>,
-    /// T: others remove the ticket when it has not moved for so long, with their drift. Zero for a
-    /// ticket in a directory that stands as long as its process.
+    /// T: others remove the ticket when it has not moved for so long, with their drift.
     pub lifetime: Duration,
     /// The token of the requester, for people.
     pub token: String,
@@ -131,8 +130,7 @@ pub struct Ticket {
 /// The instant after which nobody relies on a write of a ticket, by one clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunsOut {
-    /// The name of the clock: the boot of a host; blank in a directory whose writer does not know
-    /// the boot.
+    /// The name of the clock: the boot of a host.
     pub clock: String,
     /// The instant, with the drift.
     pub at: Instant,
@@ -205,12 +203,6 @@ impl StoredTicket {
             Ok(ticket) => self.number < number && (ticket.conflicts(own) || self.is_of_script(own)),
             Err(_) => true,
         }
-    }
-
-    /// Returns whether the ticket stands as long as its process, whose end the store knows: nobody
-    /// else ends it.
-    pub(super) fn ends_with_process(&self) -> bool {
-        self.ticket.as_ref().is_ok_and(|ticket| ticket.lifetime.is_zero())
     }
 
     /// Returns whether the ticket is of the script that has `own`, for a name that overlaps. Of two

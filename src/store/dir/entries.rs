@@ -8,16 +8,10 @@ use super::sequence::SEQUENCE;
 use super::text::{self, Kind};
 use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision, Written};
-use crate::store::tickets::entry;
 use crate::store::{Content, Entry, Expected, Listing, Selection, StoreResult};
-use crate::sys;
 
 impl Folder {
-    /// Returns the entry of a key. A ticket of `putex grab` that has run out counts as absent.
     pub(super) fn entry(&self, key: &str) -> StoreResult<Option<Entry>> {
-        if Kind::of_entry(key) == Kind::Until {
-            return self.ticket(Kind::Until, key);
-        }
         let record = self.parsed(&Kind::Record.file_of(key), text::decode_record)?;
         let entry = |(revision, content)| Entry { key: key.to_owned(), revision, content };
         Ok(record.map(entry))
@@ -32,50 +26,44 @@ impl Folder {
         Err(self.damaged(SEQUENCE, &what))
     }
 
-    /// Returns how long ago the entry of a key was written, by the wall clock.
-    fn age(&self, key: &str) -> Option<Duration> {
-        let path = self.path.join(Kind::Record.file_of(key));
+    /// Returns how long ago an entry was written, by the wall clock; `None` for a ticket, which
+    /// stands however old it is. The caller holds the lock.
+    fn age(&self, entry: &Entry) -> Option<Duration> {
+        let path = self.path.join(Kind::Record.file_of(&entry.key));
         let written = std::fs::metadata(path).and_then(|metadata| metadata.modified());
         Some(SystemTime::now().duration_since(written.ok()?).unwrap_or_default())
     }
 
     /// Lists the selected keys, under the lock: reading the folder can miss a file that is
-    /// renamed meanwhile. The time, and the ages of tickets, are by the clock of the host, which is
-    /// never set.
+    /// renamed meanwhile.
     pub(super) fn list(&self, selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
         let _held = self.lock(deadline)?;
         let files = self.key_files()?.into_iter();
         let files = files.filter(|(kind, key)| *kind != Kind::Question && selection.selects(key));
         // A key has one entry, whichever of its files are there.
         let kinds: BTreeMap<String, Kind> = files.map(|(kind, key)| (key, kind)).collect();
-        let (last, now) = (self.last()?, sys::now());
-        let at = Some(StoreTime(now.since_boot()));
-        let mut listing = Listing { entries: Vec::new(), ages: Vec::new(), at, last };
-        for (key, kind) in kinds {
+        let entries = kinds.iter().filter_map(|(key, kind)| {
             let entry = match kind {
-                Kind::Held | Kind::Until => self.ticket(kind, &key)?,
-                Kind::Question | Kind::Record => self.entry(&key)?,
+                Kind::Held | Kind::Until => {
+                    self.ticket(*kind, key).map(|found| found.map(|(entry, _)| entry))
+                }
+                Kind::Question | Kind::Record => self.entry(key),
             };
-            let Some(entry) = entry else { continue };
-            let age = match kind {
-                Kind::Held | Kind::Until => entry::age(&entry.content, now),
-                Kind::Question | Kind::Record => self.age(&key),
-            };
-            self.check_revision(entry.revision, last)?;
-            listing.entries.push(entry);
-            listing.ages.push(age);
-        }
-        Ok(listing)
+            entry.transpose()
+        });
+        let entries: Vec<Entry> = entries.collect::<StoreResult<_>>()?;
+        let (ages, last) = (entries.iter().map(|entry| self.age(entry)).collect(), self.last()?);
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(StoreTime);
+        entries.iter().try_for_each(|entry| self.check_revision(entry.revision, last))?;
+        Ok(Listing { entries, ages, at, last })
     }
 
-    /// Stores the content of a key if the condition holds. An error means not stored. A marker that
-    /// may be removed is removed at once, with the entry: here nothing comes back that has ended.
+    /// Stores the content of a key if the condition holds. An error means not stored.
     pub(super) fn compare_and_set(
         &self,
         key: &str,
         expected: Expected<'_>,
         content: &Content,
-        lasts: Option<Duration>,
         deadline: Instant,
     ) -> StoreResult<Written> {
         let _held = self.lock(deadline)?;
@@ -90,18 +78,10 @@ impl Folder {
             return Ok(Written::Moved(Some(current)));
         }
         let next = self.next(Revision(0))?;
-        let kind = Kind::of_entry(key);
-        if kind == Kind::Until {
-            self.remove_some(&self.ticket_files()?, next);
-        }
-        let file = kind.file_of(key);
-        let stored = if lasts.is_some() && content.is_tombstone() {
-            self.unlink(&file)
-        } else {
-            self.prepare(&file, &text::encode_record(next, content))?;
-            // After an error of rename(2) the file may have either content.
-            self.publish(&file).and_then(|()| self.sync())
-        };
+        let record = Kind::Record.file_of(key);
+        self.prepare(&record, &text::encode_record(next, content))?;
+        // After an error of rename(2) the file may have either content.
+        let stored = self.publish(&record).and_then(|()| self.sync());
         Ok(stored.map_or_else(|error| Written::Unknown(error.text), |()| Written::Stored(next)))
     }
 }

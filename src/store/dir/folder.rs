@@ -137,16 +137,14 @@ impl Folder {
 
     /// Waits for the lock of the whole bucket, as [`Folder::lock_until`].
     pub(super) fn lock(&self, deadline: Instant) -> StoreResult<HeldLock<'_>> {
-        self.lock_until(Some(deadline))?.ok_or_else(|| self.is_busy())
-    }
-
-    /// Returns the error of a process that did not have the lock in time.
-    pub(crate) fn is_busy(&self) -> StoreError {
-        StoreErrorKind::Unreachable.error(format!(
-            "the lock of {} was not had in time: too many processes ask for it, one that has it \
-             is stopped, or the disk",
-            self.path.display()
-        ))
+        let path = self.path.display();
+        let busy = || {
+            StoreErrorKind::Unreachable.error(format!(
+                "the lock of {path} was not had in time: too many processes ask for it, one that \
+                 has it is stopped, or the disk"
+            ))
+        };
+        self.lock_until(Some(deadline))?.ok_or_else(busy)
     }
 
     /// Waits for the lock of the whole bucket until this instant, or for ever; `None` if it was not

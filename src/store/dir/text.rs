@@ -6,7 +6,6 @@ use std::str::FromStr;
 use crate::core::Revision;
 use crate::nats::url::percent_decode;
 use crate::store::Content;
-use crate::store::name::TICKET_ROOT;
 
 /// First line of every file.
 const FORMAT: &str = "putex 2\n";
@@ -31,11 +30,6 @@ pub(crate) enum Kind {
 impl Kind {
     /// All of them.
     pub(crate) const ALL: [Kind; 4] = [Kind::Question, Kind::Record, Kind::Held, Kind::Until];
-
-    /// Returns the kind of the files that compare-and-set writes for this key.
-    pub(crate) fn of_entry(key: &str) -> Kind {
-        if key.split('.').next() == Some(TICKET_ROOT) { Kind::Until } else { Kind::Record }
-    }
 
     /// Returns the end of the names of these files. No other file's name has it.
     fn suffix(self) -> &'static str {

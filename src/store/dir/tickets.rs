@@ -1,18 +1,18 @@
 //! The tickets of `putex lock` and `putex grab` on one host: entries that end by themselves.
 //!
-//! Tickets are listed, judged and written under the lock of the folder: see `Folder::enter`.
+//! The key of a ticket is `lock.`, its name with dots, and its number. Tickets are listed, judged
+//! and written under the lock of the folder: see `Folder::enter`. So a ticket that was
+//! granted once stays so as long as it stands, and needs no renewal.
 //!
-//! The key of a ticket of `putex lock` is `lock.`, its name with dots, and its number. Once it was
-//! granted it stays so as long as it stands, and needs no renewal. It stands as long as a process
-//! has a shared lock of its file, which is one of the open file description (`F_OFD_SETLK` of
-//! fcntl(2)): the lock ends with the last descriptor of that description, however the processes
-//! end. The command inherits a second description, which has the file locked too, and cannot write.
-//! A waiter for the end of a ticket asks for an exclusive lock of its file, which no ticket has.
-//! The file of a ticket that has ended is removed by the process that finds it.
+//! A ticket of `putex lock` stands as long as a process has a shared lock of its file, which is one
+//! of the open file description (`F_OFD_SETLK` of fcntl(2)): the lock ends with the last descriptor
+//! of that description, however the processes end. The command inherits a second description, which
+//! has the file locked too, and cannot write. A waiter for the end of a ticket asks for an
+//! exclusive lock of its file, which no ticket has. The file of a ticket that has ended is removed
+//! by the process that finds it.
 //!
-//! A ticket of `putex grab` has no process. It is an entry as in NATS, and stands until the instant
-//! of this boot at which it has run out, as its header `Putex-Runs-Out` says. From then on it
-//! counts as absent, also for a renewal.
+//! A ticket of `putex grab` has no process. It stands until an instant of this boot, which is in
+//! its header `Putex-Until`.
 //!
 //! # Invariants
 //!
@@ -21,6 +21,7 @@
 //! * No number is that of two tickets, so a process that ends a ticket needs no lock.
 //! * A file of which nobody knows whether its ticket stands is an error that names it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::rc::Rc;
@@ -29,13 +30,12 @@ use rustix::fs::{Mode, OFlags};
 
 use super::folder::{FLAGS, Folder, HeldLock, TEMP};
 use super::text::{self, Kind};
-use super::ticket_time::is_of_earlier_boot;
+use super::ticket_time::{TicketTime, UNTIL};
 use crate::core::tickets::{Name, StoredTicket, Ticket};
 use crate::core::{Instant, Revision};
-use crate::store::lifetime::lifetime;
 use crate::store::name::TICKET_ROOT;
 use crate::store::tickets::entry;
-use crate::store::{Entry, StoreErrorKind, StoreResult};
+use crate::store::{Entry, StoreError, StoreResult};
 use crate::sys;
 use crate::sys::raw::{self, FileLock};
 
@@ -46,9 +46,26 @@ const LOOKED_AT: usize = 2;
 /// A number above those of all tickets that stand.
 pub const LAST: Revision = Revision(u64::MAX);
 
-/// Why a process cannot tell when tickets end.
-pub const OTHER_CLOCK: &str = "a directory has no ticket of putex grab for a time namespace, whose \
-                               clock is another one than that of the host; leave that namespace";
+/// The tickets for a name, and those above and below it.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// The tickets that stand, in their order.
+    pub standing: Vec<StoredTicket>,
+    /// The instants at which some of these tickets end by themselves, by their keys.
+    pub ends: BTreeMap<String, Instant>,
+}
+
+impl Listed {
+    /// Returns the tickets that this requester has without a process.
+    pub fn of_requester<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> impl Iterator<Item = (&'a StoredTicket, &'a Ticket)> + Clone {
+        let timed = self.standing.iter().filter(|stored| self.ends.contains_key(&stored.key));
+        let readable = timed.filter_map(|stored| Some((stored, stored.ticket.as_ref().ok()?)));
+        readable.filter(move |(_, ticket)| ticket.token == token)
+    }
+}
 
 /// The right to list and to write tickets, which one process has at a time.
 pub struct Entered<'a> {
@@ -72,8 +89,13 @@ pub struct OwnTicket {
 }
 
 impl Folder {
-    /// Returns a ticket; `None` if it has ended. The caller holds the lock.
-    pub(super) fn ticket(&self, kind: Kind, key: &str) -> StoreResult<Option<Entry>> {
+    /// Returns a ticket, and when it ends by itself, if it does; `None` if it has ended. The caller
+    /// holds the lock.
+    pub(super) fn ticket(
+        &self,
+        kind: Kind,
+        key: &str,
+    ) -> StoreResult<Option<(Entry, Option<Instant>)>> {
         let name = kind.file_of(key);
         let Some(file) = self.open_file(&name, OFlags::RDONLY)? else { return Ok(None) };
         if kind == Kind::Held {
@@ -83,18 +105,29 @@ impl Folder {
             }
         }
         let (revision, content) = self.read(&name, &file, text::decode_record)?;
-        let times = entry::runs_out(&content).zip(lifetime(&content));
-        if let (Kind::Until, Some((time, lifetime))) = (kind, times) {
+        let mut ends_at = None;
+        if kind == Kind::Until {
+            let time = content.header(UNTIL).and_then(TicketTime::from_text);
+            let time = time.ok_or_else(|| self.unexpected(&name))?;
             let now = self.has_clock_of_host.then(sys::now);
-            if is_of_earlier_boot(&time, lifetime, &self.boot, now) {
+            if time.is_of_earlier_boot(&self.boot, now) {
                 return Ok(None);
             }
-            let other_clock = || StoreErrorKind::Unsafe.error(OTHER_CLOCK);
-            if now.ok_or_else(other_clock)? >= time.at {
+            if now.ok_or_else(|| self.has_other_clock())? >= time.until {
                 return Ok(None);
             }
+            ends_at = Some(time.until);
         }
-        Ok(Some(Entry { key: key.to_owned(), revision, content }))
+        Ok(Some((Entry { key: key.to_owned(), revision, content }, ends_at)))
+    }
+
+    /// Returns the error of a process that cannot tell when tickets end.
+    fn has_other_clock(&self) -> StoreError {
+        self.damaged(
+            "",
+            "has no ticket of putex grab for a time namespace, whose clock is another one than \
+             that of the host; leave that namespace",
+        )
     }
 
     fn lock_own(&self, name: &str, file: &File) -> StoreResult<()> {
@@ -116,39 +149,22 @@ impl Folder {
         until: Option<Instant>,
     ) -> StoreResult<Option<Entered<'_>>> {
         let Some(held) = self.lock_until(until)? else { return Ok(None) };
-        Ok(Some(Entered { folder: self, held, keys: self.ticket_files()? }))
-    }
-
-    /// Returns the kinds and the keys of the files of tickets.
-    pub(super) fn ticket_files(&self) -> StoreResult<Vec<(Kind, String)>> {
         let mut keys = self.key_files()?;
         keys.retain(|(kind, _)| matches!(kind, Kind::Held | Kind::Until));
-        Ok(keys)
+        Ok(Some(Entered { folder: self, held, keys }))
     }
 
-    /// Removes the files of some tickets that have ended, whatever their names. Each number looks
-    /// at other files.
-    pub(super) fn remove_some(&self, keys: &[(Kind, String)], number: Revision) {
-        let first = number.0.checked_rem(keys.len() as u64).unwrap_or_default();
-        for (kind, key) in keys.iter().cycle().skip(first as usize).take(LOOKED_AT) {
-            // Best effort: a process that asks for that name is told the error.
-            if let Ok(None) = self.ticket(*kind, key) {
-                let _ = self.unlink(&kind.file_of(key));
-            }
-        }
-    }
-
-    /// Opens the file of the ticket of this key that a process has, for [`wait_for_end`], and
-    /// returns the revision that stands there; `None` if it has ended.
+    /// Opens the file of a ticket that a process has, for [`wait_for_end`]; `None` if it has ended,
+    /// or was written anew since it was found: one that got a slot ends no wait for that slot.
     ///
     /// # Errors
     ///
     /// When it cannot be opened or read.
-    pub(crate) fn open_to_wait(&self, key: &str) -> StoreResult<Option<(File, Revision)>> {
-        let name = Kind::Held.file_of(key);
+    pub(crate) fn open_to_wait(&self, ticket: &StoredTicket) -> StoreResult<Option<File>> {
+        let name = Kind::Held.file_of(&ticket.key);
         let Some(file) = self.open_file(&name, OFlags::RDWR)? else { return Ok(None) };
         let (revision, _) = self.read(&name, &file, text::decode_record)?;
-        Ok(Some((file, revision)))
+        Ok((revision == ticket.revision).then_some(file))
     }
 }
 
@@ -158,34 +174,47 @@ impl Entered<'_> {
         &self.held.id.epoch
     }
 
-    /// Returns the tickets that stand for a name, and those above and below it, in their order.
-    /// With a number, those before that only, as far as a process has them.
+    /// Checks that this process has the clock of the host, by which tickets end.
+    ///
+    /// # Errors
+    ///
+    /// If not: then it cannot tell when a ticket ends that no process has.
+    pub fn check_clock(&self) -> StoreResult<()> {
+        let folder = self.folder;
+        folder.has_clock_of_host.then_some(()).ok_or_else(|| folder.has_other_clock())
+    }
+
+    /// Returns the tickets for a name, and those above and below it. With a number, those before
+    /// that only, as far as a process has them.
     ///
     /// # Errors
     ///
     /// When they cannot be read.
-    pub fn list(&self, name: &Name, before: Option<Revision>) -> StoreResult<Vec<StoredTicket>> {
+    pub fn list(&self, name: &Name, before: Option<Revision>) -> StoreResult<Listed> {
         let folder = self.folder;
-        let mut standing = Vec::new();
+        let mut found = Listed::default();
         for (kind, key) in &self.keys {
             let Some((other, number)) = parts_of(key) else { continue };
-            let is_later = before.zip(number).is_some_and(|(before, number)| number >= before);
-            if !other.overlaps(name) || is_later {
+            let is_later = before.is_some_and(|before| number >= before);
+            if !other.overlaps(name) || is_later && *kind == Kind::Held {
                 continue;
             }
-            match folder.ticket(*kind, key)? {
-                Some(entry) => standing.extend(entry::standing(entry)),
-                None => folder.unlink(&kind.file_of(key))?,
-            }
+            let Some((entry, ends_at)) = folder.ticket(*kind, key)? else {
+                folder.unlink(&kind.file_of(key))?;
+                continue;
+            };
+            let Some(stored) = entry::standing(entry) else { continue };
+            found.ends.extend(ends_at.map(|at| (key.clone(), at)));
+            found.standing.push(stored);
         }
-        standing.sort_by_key(|stored| stored.number);
-        Ok(standing)
+        found.standing.sort_by_key(|stored| stored.number);
+        Ok(found)
     }
 
     /// Returns a number above those of all tickets: a ticket of the same number would be
     /// overwritten.
     fn next(&self) -> StoreResult<Revision> {
-        let numbers = self.keys.iter().filter_map(|(_, key)| parts_of(key)?.1);
+        let numbers = self.keys.iter().filter_map(|(_, key)| Some(parts_of(key)?.1));
         self.folder.next(numbers.max().unwrap_or_default())
     }
 
@@ -199,7 +228,7 @@ impl Entered<'_> {
         let file_name = Kind::Held.file_of(&key_of(ticket, number));
         let body = text::encode_record(number, &entry::to_content(ticket, Some(number)));
         let (file, inherited) = self.create(&file_name, &file_name, &body)?;
-        self.folder.remove_some(&self.keys, number);
+        self.remove_some(number);
         let (folder, inherited) = (Rc::clone(self.folder), Some(inherited));
         Ok(OwnTicket { folder, file_name, number, file, inherited })
     }
@@ -239,6 +268,19 @@ impl Entered<'_> {
         Ok((file, locked?))
     }
 
+    /// Removes the files of some tickets that have ended, whatever their names. Each number looks
+    /// at other files.
+    fn remove_some(&self, number: Revision) {
+        let folder = self.folder;
+        let first = number.0.checked_rem(self.keys.len() as u64).unwrap_or_default();
+        for (kind, key) in self.keys.iter().cycle().skip(first as usize).take(LOOKED_AT) {
+            // Best effort: a process that asks for that name is told the error.
+            if let Ok(None) = folder.ticket(*kind, key) {
+                let _ = folder.unlink(&kind.file_of(key));
+            }
+        }
+    }
+
     /// Returns whether a ticket of this process was not removed by somebody.
     ///
     /// # Errors
@@ -246,6 +288,39 @@ impl Entered<'_> {
     /// When that cannot be told.
     pub fn has(&self, own: &OwnTicket) -> StoreResult<bool> {
         self.folder.names(&own.file_name, &own.file)
+    }
+
+    /// Writes a ticket that no process has, which ends then; a new one without a number. Returns
+    /// its number. The caller has the clock of the host: [`Entered::check_clock`].
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn write_until(
+        &self,
+        ticket: &Ticket,
+        number: Option<Revision>,
+        until: Instant,
+    ) -> StoreResult<Revision> {
+        let folder = self.folder;
+        let revision = self.next()?;
+        let number = number.unwrap_or(revision);
+        let time = TicketTime { written: sys::now(), until, boot: folder.boot.clone() };
+        let mut content = entry::to_content(ticket, Some(number));
+        content.headers.push((UNTIL.to_owned(), time.to_text()));
+        let name = Kind::Until.file_of(&key_of(ticket, number));
+        folder.replace(&name, &text::encode_record(revision, &content))?;
+        self.remove_some(revision);
+        Ok(number)
+    }
+
+    /// Removes a ticket that no process has.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be removed.
+    pub fn remove(&self, ticket: &StoredTicket) -> StoreResult<()> {
+        self.folder.unlink(&Kind::Until.file_of(&ticket.key))
     }
 }
 
@@ -277,11 +352,10 @@ fn key_of(ticket: &Ticket, number: Revision) -> String {
     format!("{TICKET_ROOT}.{}.{number}", ticket.name.elements().join("."))
 }
 
-/// Returns the name in the key of a ticket, and the number, which the key of a ticket of
-/// `putex grab` lacks; `None` for another key.
-fn parts_of(key: &str) -> Option<(Name, Option<Revision>)> {
+/// Returns the name and the number in the key of a ticket; `None` for another key.
+fn parts_of(key: &str) -> Option<(Name, Revision)> {
     let (path, number) = key.strip_prefix(TICKET_ROOT)?.strip_prefix('.')?.rsplit_once('.')?;
-    Some((Name::parse(&path.replace('.', "/")).ok()?, number.parse().ok().map(Revision)))
+    Some((Name::parse(&path.replace('.', "/")).ok()?, Revision(number.parse().ok()?)))
 }
 
 #[cfg(test)]

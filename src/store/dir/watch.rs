@@ -45,14 +45,17 @@ impl Watch {
         self.queue.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns the keys that are subscribed to.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.subscribed.iter().map(String::as_str)
-    }
-
     /// Tells of changes of these keys too, from now on.
     pub(crate) fn subscribe(&mut self, keys: &[&str]) {
         self.subscribed.extend(keys.iter().map(|key| (*key).to_owned()));
+    }
+
+    /// Reads the changes; returns whether a key that is subscribed to has changed, or the whole
+    /// bucket.
+    pub(crate) fn has_changed(&mut self, folder: &Folder) -> bool {
+        self.read_events(folder);
+        let has_changed = !std::mem::take(&mut self.changed).is_empty();
+        has_changed || folder.is_lost()
     }
 
     /// Returns the next hint of the events that were read from the kernel.

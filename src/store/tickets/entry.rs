@@ -124,18 +124,8 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
     })
 }
 
-/// Returns when a ticket has run out for the host that wrote it, if it says so.
-pub(crate) fn runs_out(content: &Content) -> Option<RunsOut> {
-    content.header(RUNS_OUT).and_then(runs_out_of)
-}
-
-/// Returns how long ago a ticket was written that says when it runs out, by that clock.
-pub(crate) fn age(content: &Content, now: Instant) -> Option<Duration> {
-    Some(now.after(lifetime(content)?).since(runs_out(content)?.at))
-}
-
 fn runs_out_of(text: &str) -> Option<RunsOut> {
-    let (clock, ms) = text.split_once(' ')?;
+    let (clock, ms) = text.split_once(' ').filter(|(clock, _)| !clock.is_empty())?;
     let at = Instant::from_boot(Duration::from_millis(ms.parse().ok()?));
     Some(RunsOut { clock: clock.to_owned(), at })
 }

@@ -33,7 +33,6 @@ impl TicketOwner {
         self.seen.learn(&notes.1, now);
         self.noted = notes;
         self.missing_mark = mark.missing(&info.id.epoch, self.timing.lifetime());
-        self.missing_mark.take_if(|_| !info.may_be_lost);
         self.watched.clear();
         self.renews_alone = false;
         self.quiet_since = None;

@@ -60,13 +60,6 @@ fn info(last: u64) -> BucketInfo {
     BucketInfo { id, last, age: None, may_be_lost: true, replicas: 1, remarks, retires: Ok(()) }
 }
 
-impl TicketOwner {
-    /// Returns the ticket, as it is written next.
-    pub(crate) fn ticket(&self) -> &Ticket {
-        &self.ticket
-    }
-}
-
 /// Plays a seed of commands.
 fn play(seed: u64) -> (usize, usize) {
     let mut simulation = Simulation::new(seed);

@@ -146,25 +146,17 @@ impl TicketOwner {
         self.tell(ToFront::Waiting { ahead, why });
     }
 
-    /// Returns when this earlier ticket may be removed; `None` if it was not seen, or ends with its
-    /// process. A ticket that this host wrote names the instant.
+    /// Returns when this earlier ticket may be removed; `None` if it was not seen. A ticket that
+    /// this host wrote names the instant.
     fn removal_at(&self, other: &StoredTicket) -> Option<Instant> {
         let (lifetime, runs_out) = match &other.ticket {
-            Ok(_) if other.ends_with_process() => return None,
             Ok(ticket) => (ticket.lifetime, ticket.runs_out.as_ref()),
             Err(unreadable) => (unreadable.lifetime.unwrap_or(self.timing.lifetime()), None),
         };
-        let noted = runs_out.filter(|it| self.has_clock(&it.clock)).map(|it| it.at);
+        let noted = runs_out.filter(|it| it.clock == self.seen.clock()).map(|it| it.at);
         let since = self.seen.since(other.revision);
         let unchanged = since.map(|since| since.after(self.timing.removal_wait(lifetime)));
         noted.into_iter().chain(unchanged).min()
-    }
-
-    /// Returns whether the clock of this name is that of this process. All have one where nothing
-    /// is noted, whether they know its name or not.
-    fn has_clock(&self, name: &str) -> bool {
-        let is_one = self.seen.clock().is_empty();
-        self.clock.as_ref().is_some_and(|clock| is_one || clock == name)
     }
 
     fn is_dead(&self, other: &StoredTicket, now: Instant) -> bool {

@@ -206,13 +206,3 @@ fn a_store_that_does_not_answer_is_given_up_after_a_while() {
     let Some(Released::Refused(error)) = releaser.ended() else { panic!("{releaser:?}") };
     assert_eq!(error.kind, StoreErrorKind::Unreachable);
 }
-
-/// A directory: its store knows when the process ends.
-#[test]
-fn a_ticket_that_ends_with_its_process_is_not_broken() {
-    let mut of_process = standing(3, 5, "one", "a");
-    of_process.ticket = Ok(Ticket { lifetime: Duration::ZERO, ..ticket("one", "a") });
-    let mut releaser = of(Whose::OfHolder("one".to_owned()));
-    list(&mut releaser, &[standing(2, 4, "one", "a"), of_process]);
-    assert_eq!(releaser.ended(), Some(&Released::OfProcess));
-}

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::core::Written;
-use crate::core::tickets::{Decision, Mode, RunsOut, decide};
-use crate::store::{Content, Expected, Selection, StoreError};
+use crate::core::tickets::{Decision, Mode, decide};
+use crate::store::StoreErrorKind;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -40,15 +39,16 @@ impl Base {
 
     /// Writes a ticket that no process has, which ends then.
     fn add_until(&self, name: &str, until: Instant) -> Revision {
-        write_until(&self.open(), name, Revision(0), until)
+        let own = ticket(name, "alpha");
+        self.open().inside().write_until(&own, None, until).expect("a ticket")
     }
 
     /// Returns the numbers of the tickets that stand in the way of this name.
     fn standing(&self, name: &str) -> Vec<u64> {
-        numbers(&self.find(name))
+        numbers(&self.find(name).standing)
     }
 
-    fn find(&self, name: &str) -> Vec<StoredTicket> {
+    fn find(&self, name: &str) -> Listed {
         self.open().inside().list(&ticket(name, "").name, None).expect("an answer")
     }
 
@@ -77,45 +77,12 @@ impl Folder {
     }
 }
 
-/// Writes a ticket that no process has, which ends then, in the place of this revision.
-fn write_until(folder: &Folder, name: &str, at: Revision, until: Instant) -> Revision {
-    match try_write_until(folder, name, at, until) {
-        Ok(Written::Stored(revision)) => revision,
-        other => panic!("not written: {other:?}"),
-    }
-}
-
-fn try_write_until(
-    folder: &Folder,
-    name: &str,
-    at: Revision,
-    until: Instant,
-) -> StoreResult<Written> {
-    let content = content_until(folder, name, at, until);
-    folder.compare_and_set(&key_until(name), Expected::Key(at), &content, None, later())
-}
-
-fn content_until(folder: &Folder, name: &str, at: Revision, until: Instant) -> Content {
-    let runs_out = Some(RunsOut { clock: folder.boot.clone(), at: until });
-    let own = Ticket { lifetime: HOUR, runs_out, ..Ticket::sample(name) };
-    entry::to_content(&own, Some(at).filter(|at| *at > Revision(0)))
-}
-
-fn key_until(name: &str) -> String {
-    format!("lock.{}.g1", name.replace('/', "."))
-}
-
 fn numbers(tickets: &[StoredTicket]) -> Vec<u64> {
     tickets.iter().map(|stored| stored.number.0).collect()
 }
 
 fn ticket(name: &str, token: &str) -> Ticket {
     Ticket { lifetime: Duration::ZERO, token: token.to_owned(), ..Ticket::sample(name) }
-}
-
-/// Opens the file of a ticket that stands, and returns the revision there.
-fn opened(base: &Base, stored: &StoredTicket) -> (File, Revision) {
-    base.open().open_to_wait(&stored.key).expect("an answer").expect("a file")
 }
 
 fn later() -> Instant {
@@ -132,9 +99,8 @@ fn a_ticket_stands_as_long_as_one_of_its_files_is_open_and_leaves_nothing_behind
     assert_eq!(base.files(), ["lock.a.b.1.held", "lock.c.2.held"]);
     // The file that a command has inherited, which runs on.
     let inherited = first.inherited.take().expect("a file");
-    let stored = base.find("a").remove(0);
-    let (waited_for, revision) = opened(&base, &stored);
-    assert_eq!(revision, stored.revision);
+    let stored = base.find("a").standing.remove(0);
+    let waited_for = base.open().open_to_wait(&stored).expect("an answer").expect("a file");
     drop(first);
     assert_eq!((base.standing("a"), base.files().len()), (vec![1], 2));
     drop(inherited);
@@ -161,8 +127,8 @@ fn what_the_command_inherits_cannot_be_written() {
 fn the_lock_of_a_waiter_is_not_taken_for_the_ticket_that_has_ended() {
     let base = Base::new();
     let own = base.add("a");
-    let stored = base.find("a").remove(0);
-    let (waiter, _) = opened(&base, &stored);
+    let stored = base.find("a").standing.remove(0);
+    let waiter = base.open().open_to_wait(&stored).expect("an answer").expect("a file");
     assert_eq!(raw::try_lock_file(&waiter, FileLock::Exclusive).ok(), Some(false));
     fs::rename(base.path("lock.a.1.held"), base.path("away")).expect("a file");
     drop(own);
@@ -177,8 +143,8 @@ fn the_lock_of_a_waiter_is_not_taken_for_the_ticket_that_has_ended() {
 fn waiters_of_one_ticket_do_not_wait_for_each_other() {
     let base = Base::new();
     let own = base.add("a");
-    let stored = base.find("a").remove(0);
-    let waiter = || opened(&base, &stored).0;
+    let stored = base.find("a").standing.remove(0);
+    let waiter = || base.open().open_to_wait(&stored).expect("an answer").expect("a file");
     let (stopped, other) = (waiter(), waiter());
     drop(own);
     raw::lock_byte(&stopped, 1).expect("it has ended");
@@ -226,18 +192,18 @@ fn where_numbers_have_gone_back_no_ticket_is_overwritten() {
 fn a_ticket_that_has_another_content_keeps_its_number_and_its_lock() {
     let base = Base::new();
     let slots = Ticket { mode: Mode::Slots(2), ..ticket("a", "alpha") };
-    let tickets = base.open();
+    let (tickets, other) = (base.open(), base.open());
     let mut own = tickets.inside().add(&slots).expect("a ticket");
-    let stored = base.find("a").remove(0);
-    let (waiter, _) = opened(&base, &stored);
+    let stored = base.find("a").standing.remove(0);
+    let waiter = other.open_to_wait(&stored).expect("an answer").expect("a file");
     let with_slot = Ticket { slot: Some(1), ..slots };
     tickets.inside().replace(&mut own, &with_slot).expect("it is written");
     // A waiter that found the ticket before would wait for the end of the slot that it has got
     // since.
-    assert!(opened(&base, &stored).1 > stored.revision);
+    assert!(other.open_to_wait(&stored).expect("an answer").is_none());
     // A waiter for the end looks again.
     wait_for_end(waiter).expect("a lock");
-    let again = base.find("a").remove(0);
+    let again = base.find("a").standing.remove(0);
     assert_eq!((again.number, again.ticket.expect("a ticket").slot), (Revision(1), Some(1)));
     assert!(again.revision > stored.revision);
     assert_eq!(tickets.inside().has(&own), Ok(true));
@@ -248,55 +214,20 @@ fn a_ticket_that_has_another_content_keeps_its_number_and_its_lock() {
 #[test]
 fn a_ticket_until_an_instant_ends_by_itself_and_leaves_nothing_behind() {
     let base = Base::new();
+    let own = ticket("a", "alpha");
     let number = base.add_until("a", later());
-    assert_eq!(base.standing("a"), [1]);
-    let folder = base.open();
-    // A renewal that comes late finds no ticket, although the file is still there. Its time has
-    // milliseconds.
-    let ended = sys::now().before(Duration::from_millis(1));
-    let over = content_until(&folder, "a", number, ended);
-    let write_over = || folder.replace("lock.a.g1.until", &text::encode_record(number, &over));
-    write_over().expect("a file");
-    let late = try_write_until(&folder, "a", number, later());
-    assert_eq!(late, Ok(Written::Moved(Some(Revision(0)))));
-    assert_eq!((base.standing("a"), base.files()), (vec![], vec![]));
+    let found = base.find("a");
+    assert_eq!(numbers(&found.standing), [1]);
+    assert!(found.ends["lock.a.1"] > sys::now().after(HOUR / 2));
+    assert_eq!((found.of_requester("alpha").count(), found.of_requester("beta").count()), (1, 0));
+    let again = base.open().inside().write_until(&own, Some(number), sys::now());
+    assert_eq!(again, Ok(number));
+    assert_eq!(base.standing("a"), [0; 0]);
+    assert_eq!(base.files(), [""; 0]);
     // The file is looked at whenever a ticket is added.
-    write_over().expect("a file");
+    base.add_until("a", sys::now());
     drop(base.add("b"));
     assert_eq!(base.files(), [""; 0]);
-    write_over().expect("a file");
-    base.add_until("c", later());
-    assert_eq!(base.files(), ["lock.c.g1.until"]);
-}
-
-/// Other stores keep a marker of the end.
-#[test]
-fn a_ticket_that_is_ended_leaves_nothing_behind() {
-    let base = Base::new();
-    let (folder, at) = (base.open(), base.add_until("a", later()));
-    let end = |at| {
-        let key = key_until("a");
-        let (marker, lasts) = (Content::tombstone(), Some(HOUR));
-        folder.compare_and_set(&key, Expected::Key(at), &marker, lasts, later())
-    };
-    assert_eq!(end(Revision(at.0 + 1)), Ok(Written::Moved(Some(at))));
-    assert!(matches!(end(at), Ok(Written::Stored(_))));
-    assert_eq!(base.files(), [""; 0]);
-    assert_eq!(end(at), Ok(Written::Moved(Some(Revision(0)))));
-}
-
-/// The wall clock was set between two grabs, and the second one did not continue the ticket.
-#[test]
-fn the_age_of_a_ticket_is_that_of_the_clock_of_the_host() {
-    let base = Base::new();
-    let quarter = HOUR / 4;
-    base.add_until("a", later().before(quarter));
-    let _held = base.add("a");
-    let listing = base.open().list(Selection::below("lock.a"), later()).expect("an answer");
-    let [held, until] = &listing.ages[..] else { panic!("{listing:?}") };
-    let until = until.expect("it is known");
-    assert!(held.is_none() && until >= quarter && until < quarter + sys::PATIENCE, "{until:?}");
-    assert!(listing.at.expect("it is known").0 <= sys::now().since_boot());
 }
 
 #[test]
@@ -306,7 +237,7 @@ fn what_is_left_of_tickets_is_removed_also_if_nobody_asks_for_their_names_again(
     names.iter().for_each(|name| _ = base.add(name).inherited.take());
     for name in &names {
         fs::write(base.path(&format!("lock.{name}.1.held")), "x").expect("a file");
-        fs::write(base.path(&format!("lock.{name}.g1.until")), "x").expect("a file");
+        fs::write(base.path(&format!("lock.{name}.2.until")), "x").expect("a file");
     }
     (0..40).for_each(|_| drop(base.add("other")));
     assert!(base.files().iter().all(|name| name.ends_with(".until")), "{:?}", base.files());
@@ -319,7 +250,7 @@ fn a_damaged_file_is_an_error_of_its_name_alone() {
     let base = Base::new();
     let _held = base.add("a");
     base.add_until("b", later());
-    for (name, file) in [("a", "lock.a.1.held"), ("b", "lock.b.g1.until")] {
+    for (name, file) in [("a", "lock.a.1.held"), ("b", "lock.b.2.until")] {
         let whole = fs::read(base.path(file)).expect("a file");
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
@@ -344,7 +275,7 @@ fn a_ticket_without_a_process_has_ended_in_the_next_boot_and_numbers_go_on() {
     base.add_until("a", later());
     let in_next_boot = base.open_as(|folder| folder.boot = "another".to_owned());
     let found = in_next_boot.inside().list(&ticket("a", "").name, None).expect("an answer");
-    assert_eq!(found.len(), 0);
+    assert_eq!(found.standing.len(), 0);
     assert!(in_next_boot.inside().add(&ticket("a", "")).expect("a ticket").number.0 > 60_000);
 }
 
@@ -354,18 +285,19 @@ fn a_ticket_without_a_process_has_ended_in_the_next_boot_and_numbers_go_on() {
 fn a_process_that_does_not_know_the_boot_keeps_the_tickets_of_the_others() {
     let base = Base::new();
     let container = base.open_as(|folder| folder.boot = String::new());
-    let theirs = write_until(&container, "a", Revision(0), later());
+    let theirs = container.inside().write_until(&ticket("a", "alpha"), None, later());
     let ours = base.add_until("a/b", later());
+    let theirs = theirs.expect("a ticket");
     assert!(ours > theirs);
     let both = [theirs.0, ours.0];
     let found = container.inside().list(&ticket("a", "").name, None).expect("an answer");
-    assert_eq!((base.standing("a"), numbers(&found)), (both.to_vec(), both.to_vec()));
+    assert_eq!((base.standing("a"), numbers(&found.standing)), (both.to_vec(), both.to_vec()));
 }
 
 /// The process saw a clock that was 100 seconds ahead, took the tickets of others for run out, and
 /// was granted.
 #[test]
-fn a_process_with_another_clock_judges_no_ticket_that_ends_by_itself() {
+fn a_process_with_another_clock_may_not_write_a_ticket_that_ends_by_itself_and_judges_none() {
     let base = Base::new();
     let namespace = base.open_as(|folder| folder.has_clock_of_host = false);
     let own = ticket("a", "alpha");
@@ -373,12 +305,13 @@ fn a_process_with_another_clock_judges_no_ticket_that_ends_by_itself() {
         assert_eq!(error.kind, StoreErrorKind::Unsafe);
         assert!(error.text.contains("for a time namespace"), "{error:?}");
     };
+    is_refused(namespace.inside().check_clock().expect_err("another clock"));
+    assert_eq!(base.open().inside().check_clock(), Ok(()));
     let _held = namespace.inside().add(&own).expect("a ticket");
     base.add_until("b", later());
     let find = |name| namespace.inside().list(&ticket(name, "").name, None);
-    assert_eq!(numbers(&find("a").expect("an answer")), [1]);
+    assert_eq!(numbers(&find("a").expect("an answer").standing), [1]);
     is_refused(find("b").expect_err("it may stand"));
-    is_refused(namespace.list(Selection::below("lock.b"), later()).expect_err("it may stand"));
 }
 
 /// A slot is got at once, or when it is free, and then stands for others to see.
@@ -389,7 +322,7 @@ fn slots_are_got_in_the_order_of_tickets() {
     let of = |slot| Ticket { mode: Mode::Slots(2), slot, ..ticket("a", "alpha") };
     let judge = |own: &OwnTicket| {
         let found = tickets.inside().list(&of(None).name, Some(own.number)).expect("an answer");
-        decide(&of(None), own.number, &found)
+        decide(&of(None), own.number, &found.standing)
     };
     let _first = tickets.inside().add(&of(Some(0))).expect("a ticket");
     let second = tickets.inside().add(&of(Some(1))).expect("a ticket");

@@ -1,7 +1,6 @@
 //! Scripts: rule by rule with inputs by hand.
 
 mod late;
-mod local;
 mod noted;
 mod run_out;
 mod several;
