@@ -30,7 +30,24 @@ pub fn marker_time(lifetime: Duration) -> Duration {
 ///
 /// The bound that the lifetime breaks.
 pub fn timing(lifetime: Duration, drift_ppm: u32) -> Result<LockTiming, Refused> {
+    // A ticket says whole milliseconds: its holder would count on a part of one more than others.
+    let part = Duration::from_nanos(u64::from(lifetime.subsec_nanos() % 1_000_000));
+    let lifetime = lifetime.saturating_sub(part);
     // Both divide a millisecond, so T is the lifetime exactly.
     let parts = if lifetime <= R_MAX * 4 { 4 } else { COUNT_MAX };
     LockTiming::new(lifetime / parts, parts, drift_ppm, Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_has_whole_milliseconds() {
+        for (nanos, millis) in [(2_666_666_700, 2666), (1_000_000_999, 1000), (1_500_000_000, 1500)]
+        {
+            let timing = timing(Duration::from_nanos(nanos), 0).expect("a time");
+            assert_eq!(timing.lifetime(), Duration::from_millis(millis));
+        }
+    }
 }
