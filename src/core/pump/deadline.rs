@@ -48,6 +48,8 @@ pub enum Timer {
     GuardAnswer,
     /// A guard that stops the service is told so again.
     RepeatStop,
+    /// A guard is sent the last grant again, which no renewal has replaced.
+    RepeatGrant,
     /// The pause is over.
     PauseOver,
 }

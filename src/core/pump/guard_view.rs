@@ -67,8 +67,8 @@ struct Present {
     /// The agent saw at this instant that the guard has not answered in time. The guard has SLACK/2
     /// more: if the agent was suspended, an answer may wait to be read.
     overdue_since: Option<Instant>,
-    /// V of the last grant, unless an order to stop the service has followed it.
-    granted_until: Option<Instant>,
+    /// The last grant, unless an order to stop the service has followed it, and when it was sent.
+    granted: Option<(Grant, Instant)>,
     /// The last order to stop the service, and when it was sent.
     order: Option<(StopOrder, Instant)>,
 }
@@ -86,19 +86,38 @@ impl Present {
         }
         self.sent_count += 1;
         match message {
-            ToGuard::Grant(grant) => self.granted_until = Some(grant.valid_until),
+            ToGuard::Grant(grant) => self.granted = Some((grant.clone(), now)),
             ToGuard::Stop(order) => {
-                self.granted_until = None;
+                self.granted = None;
                 self.order = Some((order.clone(), now));
             }
             ToGuard::Hello(_) | ToGuard::AssertStart => {}
         }
     }
 
+    /// Returns V of the last grant, unless an order to stop the service has followed it.
+    fn granted_until(&self) -> Option<Instant> {
+        self.granted.as_ref().map(|(grant, _)| grant.valid_until)
+    }
+
     /// Returns the order that the guard carries out and has answered, and when it was sent last.
     fn order_under_way(&self) -> Option<&(StopOrder, Instant)> {
         let stopping = matches!(self.answer()?.service, ServiceState::Stopping { .. });
         self.order.as_ref().filter(|_| stopping)
+    }
+
+    /// Returns the message that is sent again to a guard which has answered, and when: this long
+    /// after it was sent. A grant has R/4 more: as a rule, that of the next renewal replaces it.
+    fn repeated(&self, after: Duration, renewal: Duration) -> Option<(ToGuard, Deadline)> {
+        let report = self.answer()?;
+        if let Some((order, sent_at)) = self.order_under_way() {
+            let due = Timer::RepeatStop.at(sent_at.after(after));
+            return Some((ToGuard::Stop(order.clone()), due));
+        }
+        let may_run = matches!(report.service, ServiceState::Up(..));
+        let (grant, sent_at) = self.granted.as_ref().filter(|_| may_run)?;
+        let due = Timer::RepeatGrant.at(sent_at.after(after).after(renewal / 4));
+        Some((ToGuard::Grant(grant.clone()), due))
     }
 }
 
@@ -192,7 +211,7 @@ impl GuardView {
 
     /// Returns whether the guard was told that the service may run until this V.
     pub(super) fn is_granted(&self, valid_until: Instant) -> bool {
-        let granted = self.present.as_ref().and_then(|present| present.granted_until);
+        let granted = self.present.as_ref().and_then(|present| present.granted_until());
         granted == Some(valid_until)
     }
 
@@ -209,7 +228,7 @@ impl GuardView {
     pub(super) fn lets_next_instance(&self, event: &Event, now: Instant) -> bool {
         let has_reported_now =
             matches!(event, Event::Guard(number, GuardEvent::Report(_)) if *number == self.number);
-        let granted_until = self.present.as_ref().and_then(|present| present.granted_until);
+        let granted_until = self.present.as_ref().and_then(|present| present.granted_until());
         let is_covered = |until| until >= now.after(self.config.timing.upgrade_time());
         match self.service() {
             _ if self.present.is_none() => true,
@@ -314,10 +333,10 @@ impl GuardView {
         }
     }
 
-    /// Starts a guard with this message if there is none, and kills a guard that does not answer. A
-    /// guard that stops the service is sent its order again and again: no other message is due, and
-    /// only a missing answer shows that the guard hangs. Returns whether a guard was started or
-    /// killed.
+    /// Starts a guard with this message if there is none, and kills a guard that does not answer.
+    /// Only a missing answer shows that a guard hangs. So a guard that stops the service is sent
+    /// its order again and again, and one whose grant no renewal has replaced is sent that grant.
+    /// Returns whether a guard was started or killed.
     pub(super) fn advance(
         &mut self,
         message: Option<ToGuard>,
@@ -331,9 +350,8 @@ impl GuardView {
             self.start(message, effects, now);
             return true;
         };
-        if let Some((order, _)) = present.order_under_way() {
-            let order = order.clone();
-            self.tell(ToGuard::Stop(order), effects, now);
+        if let Some((message, _)) = present.repeated(Duration::ZERO, Duration::ZERO) {
+            self.tell(message, effects, now);
             return false;
         }
         if present.overdue_since.is_none() {
@@ -356,7 +374,7 @@ impl GuardView {
             report: None,
             waits_since: now,
             overdue_since: None,
-            granted_until: None,
+            granted: None,
             order: None,
         };
         messages.iter().for_each(|message| present.count_message(message, now));
@@ -385,8 +403,8 @@ impl GuardView {
         };
         let answer_time = self.answer_time();
         if present.answer().is_some() {
-            let (_, sent_at) = present.order_under_way()?;
-            return Some(Timer::RepeatStop.at(sent_at.after(answer_time)));
+            let (_, due) = present.repeated(answer_time, self.config.timing.renewal())?;
+            return Some(due);
         }
         let over = present.waits_since.after(answer_time);
         Some(Timer::GuardAnswer.at(present.overdue_since.map_or(over, |at| at.after(SLACK / 2))))
