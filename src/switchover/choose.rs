@@ -142,7 +142,7 @@ fn candidate<'a>(
     if let Some(to) = request.to.as_ref().filter(|to| !answers(to)) {
         let why = "no answer: there is no such agent, or it is cut off, or an old version";
         let known = others.iter().map(|agent| agent.token.as_str()).collect::<Vec<_>>().join(" ");
-        reasons.insert(0, format!("{to}: {why}; {from} has the lock; that answer: {known}"));
+        reasons.insert(0, format!("{to}: {why}; {from} has the lock; others answer: {known}"));
     } else if others.is_empty() {
         let start = "start one on another host";
         reasons.push(format!("{from} has the lock, and no other agent has answered: {start}"));
