@@ -185,7 +185,7 @@ fn why(holder: &Holder, status: &KeyStatus) -> String {
         (HolderState::Overdue, _) if holder.remark.is_some() => None,
         (HolderState::Overdue, _) => Some("not renewed: others may have it".to_owned()),
         (HolderState::Waiting, _) | (_, None) => None,
-        (_, Some(left)) if !is_agent => Some(format!("runs out in {left} unless renewed")),
+        (_, Some(left)) if !is_agent => Some(format!("{left} left unless renewed")),
         (_, Some(left)) => (!is_paused).then(|| format!("taken over in {left} unless renewed")),
     };
     // An agent that has taken the lock anew since the record was read does answer.
