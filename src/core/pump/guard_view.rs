@@ -67,8 +67,10 @@ struct Present {
     /// The agent saw at this instant that the guard has not answered in time. The guard has SLACK/2
     /// more: if the agent was suspended, an answer may wait to be read.
     overdue_since: Option<Instant>,
-    /// The last grant, unless an order to stop the service has followed it, and when it was sent.
-    granted: Option<(Grant, Instant)>,
+    /// V of the last grant, unless an order to stop the service has followed it.
+    granted_until: Option<Instant>,
+    /// When the last grant was sent.
+    granted_at: Instant,
     /// The last order to stop the service, and when it was sent.
     order: Option<(StopOrder, Instant)>,
 }
@@ -86,38 +88,16 @@ impl Present {
         }
         self.sent_count += 1;
         match message {
-            ToGuard::Grant(grant) => self.granted = Some((grant.clone(), now)),
+            ToGuard::Grant(grant) => {
+                self.granted_until = Some(grant.valid_until);
+                self.granted_at = now;
+            }
             ToGuard::Stop(order) => {
-                self.granted = None;
+                self.granted_until = None;
                 self.order = Some((order.clone(), now));
             }
             ToGuard::Hello(_) | ToGuard::AssertStart => {}
         }
-    }
-
-    /// Returns V of the last grant, unless an order to stop the service has followed it.
-    fn granted_until(&self) -> Option<Instant> {
-        self.granted.as_ref().map(|(grant, _)| grant.valid_until)
-    }
-
-    /// Returns the order that the guard carries out and has answered, and when it was sent last.
-    fn order_under_way(&self) -> Option<&(StopOrder, Instant)> {
-        let stopping = matches!(self.answer()?.service, ServiceState::Stopping { .. });
-        self.order.as_ref().filter(|_| stopping)
-    }
-
-    /// Returns the message that is sent again to a guard which has answered, and when: this long
-    /// after it was sent. A grant has R/4 more: as a rule, that of the next renewal replaces it.
-    fn repeated(&self, after: Duration, renewal: Duration) -> Option<(ToGuard, Deadline)> {
-        let report = self.answer()?;
-        if let Some((order, sent_at)) = self.order_under_way() {
-            let due = Timer::RepeatStop.at(sent_at.after(after));
-            return Some((ToGuard::Stop(order.clone()), due));
-        }
-        let may_run = matches!(report.service, ServiceState::Up(..));
-        let (grant, sent_at) = self.granted.as_ref().filter(|_| may_run)?;
-        let due = Timer::RepeatGrant.at(sent_at.after(after).after(renewal / 4));
-        Some((ToGuard::Grant(grant.clone()), due))
     }
 }
 
@@ -211,7 +191,7 @@ impl GuardView {
 
     /// Returns whether the guard was told that the service may run until this V.
     pub(super) fn is_granted(&self, valid_until: Instant) -> bool {
-        let granted = self.present.as_ref().and_then(|present| present.granted_until());
+        let granted = self.present.as_ref().and_then(|present| present.granted_until);
         granted == Some(valid_until)
     }
 
@@ -228,7 +208,7 @@ impl GuardView {
     pub(super) fn lets_next_instance(&self, event: &Event, now: Instant) -> bool {
         let has_reported_now =
             matches!(event, Event::Guard(number, GuardEvent::Report(_)) if *number == self.number);
-        let granted_until = self.present.as_ref().and_then(|present| present.granted_until());
+        let granted_until = self.present.as_ref().and_then(|present| present.granted_until);
         let is_covered = |until| until >= now.after(self.config.timing.upgrade_time());
         match self.service() {
             _ if self.present.is_none() => true,
@@ -346,14 +326,14 @@ impl GuardView {
         if self.deadline().is_none_or(|deadline| now < deadline.at) {
             return false;
         }
+        if let Some((message, _)) = self.repeated() {
+            self.tell(message, effects, now);
+            return false;
+        }
         let Some(present) = &mut self.present else {
             self.start(message, effects, now);
             return true;
         };
-        if let Some((message, _)) = present.repeated(Duration::ZERO, Duration::ZERO) {
-            self.tell(message, effects, now);
-            return false;
-        }
         if present.overdue_since.is_none() {
             present.overdue_since = Some(now);
             return false;
@@ -365,6 +345,26 @@ impl GuardView {
         true
     }
 
+    /// Returns the message that is sent again to a guard which has answered all, and when. A grant
+    /// has R/4 more: as a rule, that of the next renewal replaces it.
+    fn repeated(&self) -> Option<(ToGuard, Deadline)> {
+        let (present, after) = (self.present.as_ref()?, self.answer_time());
+        match self.service()? {
+            ServiceState::Stopping { .. } => {
+                let (order, sent_at) = present.order.as_ref()?;
+                let due = Timer::RepeatStop.at(sent_at.after(after));
+                Some((ToGuard::Stop(order.clone()), due))
+            }
+            // A grant that an earlier instance gave is not this one's to repeat.
+            ServiceState::Up(grant, _) if present.granted_until.is_some() => {
+                let after = after + self.config.timing.renewal() / 4;
+                let due = Timer::RepeatGrant.at(present.granted_at.after(after));
+                Some((ToGuard::Grant(grant.clone()), due))
+            }
+            ServiceState::Up(..) | ServiceState::Unknown | ServiceState::Down => None,
+        }
+    }
+
     fn start(&mut self, message: Option<ToGuard>, effects: &mut Vec<Effect>, now: Instant) {
         let mut messages = vec![ToGuard::Hello(self.config)];
         messages.extend(message);
@@ -374,7 +374,8 @@ impl GuardView {
             report: None,
             waits_since: now,
             overdue_since: None,
-            granted: None,
+            granted_until: None,
+            granted_at: now,
             order: None,
         };
         messages.iter().for_each(|message| present.count_message(message, now));
@@ -403,8 +404,7 @@ impl GuardView {
         };
         let answer_time = self.answer_time();
         if present.answer().is_some() {
-            let (_, due) = present.repeated(answer_time, self.config.timing.renewal())?;
-            return Some(due);
+            return self.repeated().map(|(_, due)| due);
         }
         let over = present.waits_since.after(answer_time);
         Some(Timer::GuardAnswer.at(present.overdue_since.map_or(over, |at| at.after(SLACK / 2))))
