@@ -32,8 +32,6 @@ pub struct LeaseCommand {
     drift_ppm: u32,
     /// The number of the last write, which no other write has.
     attempt: u64,
-    /// Whether the bucket may be lost and made anew while leases of it are held.
-    may_be_lost: bool,
     /// When the step under way began.
     began: Instant,
     /// When a store that fails is given up.
@@ -62,7 +60,6 @@ impl LeaseCommand {
             task,
             drift_ppm,
             attempt,
-            may_be_lost: true,
             began: now,
             until: now.after(REACH_MAX.max(wait)),
             wait_until: now.after(wait),
@@ -156,7 +153,7 @@ impl LeaseCommand {
             (self.notes, self.write, self.expiring) = (notes, None, None);
         }
         (self.bucket, self.mark) = (Some(info.id), Some(mark).filter(|_| info.may_be_lost));
-        (self.may_be_lost, self.replicas) = (info.may_be_lost, info.replicas);
+        self.replicas = info.replicas;
         self.step = LeaseStep::Read;
     }
 
@@ -333,7 +330,7 @@ impl LeaseCommand {
         match (write.answered(written), lease) {
             // A bucket that was made anew meanwhile has no entry of this key either: the lease is
             // read, to know whether this write was stored in the bucket that was opened.
-            (Outcome::Held { .. }, Some(_)) if replaced == Revision(0) && self.may_be_lost => {
+            (Outcome::Held { .. }, Some(_)) if replaced == Revision(0) && self.mark.is_some() => {
                 self.step = LeaseStep::Read;
             }
             (Outcome::Held { revision, sent }, Some(lease)) => {
