@@ -30,8 +30,8 @@ use crate::store::{
 use crate::sys::signals::Endings;
 use crate::sys::{self, Alarm, PollFlags};
 
-/// How often the lock is looked at, if C·R is not short. The time without a service is known as
-/// exactly.
+/// How often the lock is looked at, if C·R is not short. The time without a service is too long by
+/// so much at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How often the agents are told again that there is a request.

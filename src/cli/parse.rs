@@ -100,7 +100,7 @@ fn short_option(
 ) -> Result<String, Refusal> {
     let rest = parser.clone().optional_value().unwrap_or_default();
     let word = format!("{first}{}", rest.to_string_lossy());
-    let long = word.split('=').next().map(|word| format!("--{word}")).unwrap_or_default();
+    let long = format!("--{}", word.split('=').next().unwrap_or_default());
     if FLAGS.iter().any(|flag| flag.is_written(&long)) {
         return Err(usage(format!("-{word}: no such option; write {long}")));
     }
