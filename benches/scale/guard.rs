@@ -29,11 +29,11 @@ impl Guard {
     }
 
     fn receive(&mut self, message: ToGuard) {
-        self.heard += 1;
+        self.heard += u64::from(message.is_counted());
         match message {
             ToGuard::Grant(grant) => self.service = ServiceState::Up(grant, StartState::Ended),
             ToGuard::Stop(_) => self.service = ServiceState::Down,
-            ToGuard::Hello(_) | ToGuard::AssertStart => {}
+            ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::AskReport => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! The messages between agent and guard.
 //!
 //! ```text
-//! agent -> guard   Hello, Grant, AssertStart, Stop
+//! agent -> guard   Hello, Grant, AssertStart, Stop, AskReport
 //! guard -> agent   Report, as the answer to every message, and after every change
 //! ```
 //!
@@ -69,6 +69,16 @@ pub enum ToGuard {
     AssertStart,
     /// The service is to be stopped.
     Stop(StopOrder),
+    /// The guard is to report: a report shows that the guard lives.
+    AskReport,
+}
+
+impl ToGuard {
+    /// Returns whether agent and guard count the message: a question changes nothing, so the
+    /// reports before its answer still hold.
+    pub fn is_counted(&self) -> bool {
+        *self != ToGuard::AskReport
+    }
 }
 
 /// Whether a watchdog device is used.
@@ -96,8 +106,8 @@ pub struct GuardConfig {
 /// The report of a guard to its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardReport {
-    /// Number of messages that the guard has received on this connection. The report answers
-    /// all of them.
+    /// Number of messages that the guard has received on this connection, by
+    /// [`ToGuard::is_counted`]. The report answers all of them.
     pub heard: u64,
     /// The guard's knowledge of the service.
     pub service: ServiceState,

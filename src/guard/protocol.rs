@@ -84,7 +84,9 @@ pub enum GuardPacket {
 pub fn encode(message: &ToGuard, settings: &Settings, now: Instant) -> Vec<u8> {
     let packet = match message {
         ToGuard::Hello(_) => AgentJson::Hello(VERSION, Settings { clock: now, ..settings.clone() }),
-        ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => AgentJson::Message(message),
+        ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) | ToGuard::AskReport => {
+            AgentJson::Message(message)
+        }
     };
     // Every value in a packet has a form in JSON.
     serde_json::to_vec(&packet).unwrap_or_default()
@@ -175,6 +177,7 @@ mod tests {
             ToGuard::AssertStart,
             ToGuard::Stop(order(Stake::Lock)),
             ToGuard::Stop(order(Stake::Assurance)),
+            ToGuard::AskReport,
         ]
     }
 
@@ -184,9 +187,10 @@ mod tests {
             let received = decode(&encode(&message, &settings(), NOW));
             let expected = match message {
                 ToGuard::Hello(_) => AgentPacket::Hello(Box::new(settings())),
-                ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => {
-                    AgentPacket::Message(message)
-                }
+                ToGuard::Grant(_)
+                | ToGuard::AssertStart
+                | ToGuard::Stop(_)
+                | ToGuard::AskReport => AgentPacket::Message(message),
             };
             assert_eq!(received, Some(expected));
         }

@@ -269,20 +269,20 @@ impl World {
         let packet = encode(&message, &self.settings, self.settings.clock);
         assert!(packet.len() <= PACKET_MAX, "{} bytes", packet.len());
         let understood = decode(&packet);
-        self.guard.heard += 1;
+        self.guard.heard += u64::from(message.is_counted());
         self.guard.reports = true;
         let expected = match &message {
             ToGuard::Hello(config) => {
                 assert_eq!(*config, self.settings.config());
                 AgentPacket::Hello(Box::new(self.settings.clone()))
             }
-            ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) => {
+            ToGuard::Grant(_) | ToGuard::AssertStart | ToGuard::Stop(_) | ToGuard::AskReport => {
                 AgentPacket::Message(message.clone())
             }
         };
         assert_eq!(understood, Some(expected));
         let (command, context) = match &message {
-            ToGuard::Hello(_) | ToGuard::AssertStart => return,
+            ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::AskReport => return,
             ToGuard::Grant(Grant { context, .. }) => (Command::Start, context.clone()),
             ToGuard::Stop(StopOrder { context, .. }) => (Command::Stop, context.clone()),
         };
@@ -299,7 +299,7 @@ impl World {
                 self.guard.service = ServiceState::Up(grant, StartState::FirstRuns);
             }
             ToGuard::Stop(_) => self.guard.service = ServiceState::Stopping { overdue: false },
-            ToGuard::Hello(_) | ToGuard::AssertStart => {}
+            ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::AskReport => {}
         }
     }
 }

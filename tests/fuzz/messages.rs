@@ -147,7 +147,7 @@ impl FuzzedGuard {
             self.heard = 0;
             self.received(ToGuard::Hello(self.guard.config()));
         }
-        self.heard += 1;
+        self.heard += u64::from(message.is_counted());
         if let ToGuard::Hello(config) = &message {
             self.device = config.device;
         }

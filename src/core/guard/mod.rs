@@ -95,8 +95,6 @@ pub struct Guard {
     device: Device,
     /// Messages received on this connection; `None` without an agent.
     heard: Option<u64>,
-    /// The last order to stop. The agent repeats it until it knows that the service is down.
-    order: Option<StopOrder>,
     /// The last report to the agent.
     reported: Option<GuardReport>,
 }
@@ -123,7 +121,6 @@ impl Guard {
             processes: Processes::new(start_alive),
             device: Device::new(config.device),
             heard: None,
-            order: None,
             reported: None,
         }
     }
@@ -224,17 +221,15 @@ impl Guard {
     }
 
     fn receive(&mut self, message: ToGuard, now: Instant) {
-        self.heard = Some(self.heard.unwrap_or(0) + 1);
+        if message.is_counted() {
+            self.heard = Some(self.heard.unwrap_or(0) + 1);
+        }
         match message {
             ToGuard::Hello(config) => self.greeted(config, now),
             ToGuard::Grant(grant) => self.granted(grant, now),
             ToGuard::AssertStart => self.assert_start(now),
-            ToGuard::Stop(order) => {
-                let again = self.order.replace(order.clone()).as_ref() == Some(&order);
-                if !again || !self.is_down() {
-                    self.stop(order, now);
-                }
-            }
+            ToGuard::Stop(order) => self.stop(order, now),
+            ToGuard::AskReport => {}
         }
     }
 

@@ -46,10 +46,8 @@ pub enum Timer {
     GuardStart,
     /// A guard that has not answered is killed.
     GuardAnswer,
-    /// A guard that stops the service is told so again.
-    RepeatStop,
-    /// A guard is sent the last grant again, which no renewal has replaced.
-    RepeatGrant,
+    /// The guard is asked for a report.
+    AskGuard,
     /// The pause is over.
     PauseOver,
 }

@@ -9,9 +9,7 @@ use std::time::Duration;
 use super::Config;
 use super::deadline::{Deadline, Timer, Timers};
 use crate::core::event::{Effect, Event, GuardEvent};
-use crate::core::protocol::{
-    Grant, GuardConfig, GuardReport, ServiceState, StartState, StopOrder, ToGuard,
-};
+use crate::core::protocol::{Grant, GuardConfig, GuardReport, ServiceState, StartState, ToGuard};
 use crate::core::record::{Incarnation, Revision};
 use crate::core::report::Report;
 use crate::core::time::{Instant, Ms};
@@ -58,21 +56,21 @@ pub(super) struct GuardView {
 #[derive(Clone, Debug)]
 struct Present {
     since: Instant,
-    /// Messages that were sent to the guard.
+    /// Messages that were sent to the guard, by [`ToGuard::is_counted`].
     sent_count: u64,
     report: Option<GuardReport>,
-    /// While a message is not answered: when the first such message was sent, or the guard showed
-    /// life after it.
+    /// While a message or a question is not answered: when the first such message was sent, or the
+    /// guard showed life after it.
     waits_since: Instant,
     /// The agent saw at this instant that the guard has not answered in time. The guard has SLACK/2
     /// more: if the agent was suspended, an answer may wait to be read.
     overdue_since: Option<Instant>,
     /// V of the last grant, unless an order to stop the service has followed it.
     granted_until: Option<Instant>,
-    /// When the last grant was sent.
-    granted_at: Instant,
-    /// The last order to stop the service, and when it was sent.
-    order: Option<(StopOrder, Instant)>,
+    /// When the guard is asked for a report if nothing else is sent before.
+    ask_at: Instant,
+    /// The guard was asked for a report, and has sent none since.
+    report_due: bool,
 }
 
 impl Present {
@@ -81,22 +79,33 @@ impl Present {
         self.report.as_ref().filter(|report| report.heard == self.sent_count)
     }
 
-    /// Counts a message that is sent.
-    fn count_message(&mut self, message: &ToGuard, now: Instant) {
-        if self.answer().is_some() {
+    /// Returns whether the guard owes an answer.
+    fn waits(&self) -> bool {
+        self.report_due || self.answer().is_none()
+    }
+
+    /// Takes note of a message that is sent. `once` is the time to answer it.
+    fn sends(&mut self, message: &ToGuard, once: Duration, now: Instant) {
+        if !self.waits() {
             self.waits_since = now;
         }
-        self.sent_count += 1;
+        self.sent_count += u64::from(message.is_counted());
         match message {
             ToGuard::Grant(grant) => {
                 self.granted_until = Some(grant.valid_until);
-                self.granted_at = now;
+                // As a rule, the next renewal brings the next message.
+                self.ask_at = now.after(once + once / 4);
             }
-            ToGuard::Stop(order) => {
-                self.granted_until = None;
-                self.order = Some((order.clone(), now));
+            // A start is asserted just after a grant.
+            ToGuard::AssertStart => {}
+            ToGuard::Hello(_) | ToGuard::Stop(_) | ToGuard::AskReport => {
+                self.ask_at = now.after(once / 4);
             }
-            ToGuard::Hello(_) | ToGuard::AssertStart => {}
+        }
+        match message {
+            ToGuard::Stop(_) => self.granted_until = None,
+            ToGuard::AskReport => self.report_due = true,
+            ToGuard::Hello(_) | ToGuard::Grant(_) | ToGuard::AssertStart => {}
         }
     }
 }
@@ -257,7 +266,7 @@ impl GuardView {
         let Some(present) = &mut self.present else {
             return;
         };
-        (present.waits_since, present.overdue_since) = (now, None);
+        (present.waits_since, present.overdue_since, present.report_due) = (now, None, false);
         let before = present.report.replace(report.clone());
         if present.answer().is_some() {
             self.start_may_begin = report.start_waits;
@@ -306,17 +315,18 @@ impl GuardView {
     /// Sends the guard a message. Without a guard nothing is sent: the next guard gets the messages
     /// that it needs at its start.
     pub(super) fn tell(&mut self, message: ToGuard, effects: &mut Vec<Effect>, now: Instant) {
+        let once = self.answer_time();
         if let Some(present) = &mut self.present {
-            present.count_message(&message, now);
+            present.sends(&message, once, now);
             self.start_may_begin |= message == ToGuard::AssertStart;
             effects.push(Effect::TellGuard(message));
         }
     }
 
     /// Starts a guard with this message if there is none, and kills a guard that does not answer.
-    /// Only a missing answer shows that a guard hangs. So a guard that stops the service is sent
-    /// its order again and again, and one whose grant no renewal has replaced is sent that grant.
-    /// Returns whether a guard was started or killed.
+    /// Only a missing answer shows that a guard hangs: unless the service is down, a guard that is
+    /// sent nothing else is asked for a report again and again. Returns whether a guard was started
+    /// or killed.
     pub(super) fn advance(
         &mut self,
         message: Option<ToGuard>,
@@ -326,8 +336,8 @@ impl GuardView {
         if self.deadline().is_none_or(|deadline| now < deadline.at) {
             return false;
         }
-        if let Some((message, _)) = self.repeated() {
-            self.tell(message, effects, now);
+        if self.present.as_ref().is_some_and(|present| !present.waits()) {
+            self.tell(ToGuard::AskReport, effects, now);
             return false;
         }
         let Some(present) = &mut self.present else {
@@ -345,26 +355,6 @@ impl GuardView {
         true
     }
 
-    /// Returns the message that is sent again to a guard which has answered all, and when. A grant
-    /// has R/4 more: as a rule, that of the next renewal replaces it.
-    fn repeated(&self) -> Option<(ToGuard, Deadline)> {
-        let (present, after) = (self.present.as_ref()?, self.answer_time());
-        match self.service()? {
-            ServiceState::Stopping { .. } => {
-                let (order, sent_at) = present.order.as_ref()?;
-                let due = Timer::RepeatStop.at(sent_at.after(after));
-                Some((ToGuard::Stop(order.clone()), due))
-            }
-            // A grant that an earlier instance gave is not this one's to repeat.
-            ServiceState::Up(grant, _) if present.granted_until.is_some() => {
-                let after = after + self.config.timing.renewal() / 4;
-                let due = Timer::RepeatGrant.at(present.granted_at.after(after));
-                Some((ToGuard::Grant(grant.clone()), due))
-            }
-            ServiceState::Up(..) | ServiceState::Unknown | ServiceState::Down => None,
-        }
-    }
-
     fn start(&mut self, message: Option<ToGuard>, effects: &mut Vec<Effect>, now: Instant) {
         let mut messages = vec![ToGuard::Hello(self.config)];
         messages.extend(message);
@@ -375,10 +365,11 @@ impl GuardView {
             waits_since: now,
             overdue_since: None,
             granted_until: None,
-            granted_at: now,
-            order: None,
+            ask_at: now,
+            report_due: false,
         };
-        messages.iter().for_each(|message| present.count_message(message, now));
+        let once = self.answer_time();
+        messages.iter().for_each(|message| present.sends(message, once, now));
         self.number += 1;
         self.present = Some(Box::new(present));
         effects.push(Effect::ConnectGuard(self.number, messages));
@@ -402,11 +393,13 @@ impl GuardView {
         let Some(present) = &self.present else {
             return Some(Timer::GuardStart.at(self.start_at));
         };
-        let answer_time = self.answer_time();
-        if present.answer().is_some() {
-            return self.repeated().map(|(_, due)| due);
+        if !present.report_due
+            && let Some(report) = present.answer()
+        {
+            let down = report.service == ServiceState::Down;
+            return (!down).then(|| Timer::AskGuard.at(present.ask_at));
         }
-        let over = present.waits_since.after(answer_time);
+        let over = present.waits_since.after(self.answer_time());
         Some(Timer::GuardAnswer.at(present.overdue_since.map_or(over, |at| at.after(SLACK / 2))))
     }
 }

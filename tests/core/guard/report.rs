@@ -3,7 +3,7 @@
 use putex::core::command::Command;
 use putex::core::protocol::{Grant, ServiceState, Stake, StartState, ToGuard};
 
-use super::bench::{Bench, config, context, failed, grant, order, ran, with_last_resort};
+use super::bench::{Bench, config, context, failed, grant, order, with_last_resort};
 use super::{dead_by, ms, timing, v};
 
 /// The part of a report about the starts of the term.
@@ -80,16 +80,21 @@ fn stop_orders_that_are_repeated_are_answered_with_what_became_of_the_first() {
     }
 }
 
-/// The agent says it again until it hears that the service is down.
+/// The agent asks again and again while the service runs or is being stopped: a question may cross
+/// any other message, and is not counted, so it does not make an older report one that holds.
 #[test]
-fn a_stop_order_that_crosses_the_report_down_is_answered_and_not_carried_out_again() {
-    let mut bench = Bench::up(config());
-    let order = |by| ToGuard::Stop(order(by, Stake::Lock));
-    assert_eq!(ran(&bench.tell(order(ms(900)), ms(100))), Some(Command::Stop));
-    bench.tell(order(ms(900)), ms(200));
-    bench.stop_counts(ms(210));
-    bench.reports.clear();
-    assert_eq!(bench.tell(order(ms(900)), ms(220)), []);
-    assert_eq!(bench.service(), &ServiceState::Down);
-    assert_eq!(ran(&bench.tell(order(ms(901)), ms(230))), Some(Command::Stop), "another one");
+fn a_question_is_answered_in_each_state_and_changes_and_counts_nothing() {
+    let unknown = || {
+        let mut bench = Bench::new(config(), false);
+        bench.tell(ToGuard::Hello(config()), ms(0));
+        bench
+    };
+    let down = || Bench::new(config(), true);
+    let benches = [unknown(), down(), Bench::up(config()), Bench::stopping(config())];
+    for mut bench in benches {
+        let last = bench.reports.last().expect("a report").clone();
+        bench.reports.clear();
+        assert_eq!(bench.tell(ToGuard::AskReport, ms(5)), []);
+        assert_eq!(bench.reports, [last]);
+    }
 }

@@ -126,6 +126,7 @@ impl Guards {
                 CoreInput::Received(ToGuard::Grant(core_grant(frame, told)))
             }
             GuardInput::Message(Message::AssertStart) => CoreInput::Received(ToGuard::AssertStart),
+            GuardInput::Message(Message::AskReport) => CoreInput::Received(ToGuard::AskReport),
             GuardInput::Message(Message::Stop { dead_by, lock_at_stake }) => {
                 CoreInput::Received(ToGuard::Stop(StopOrder {
                     dead_by: at(frame.now, dead_by),

@@ -72,7 +72,11 @@ impl Turn<'_> {
             Message::Grant(grant) => {
                 Message::Grant(Grant { term: grant.term - guard.term, ..grant })
             }
-            Message::Hello | Message::AssertStart | Message::Stop { .. } | Message::Gone => message,
+            Message::Hello
+            | Message::AssertStart
+            | Message::Stop { .. }
+            | Message::AskReport
+            | Message::Gone => message,
         };
         self.tell_guard(at, GuardInput::Message(message))
     }

@@ -102,6 +102,7 @@ pub(crate) enum Message {
         /// [`putex::core::protocol::Stake`].
         lock_at_stake: bool,
     },
+    AskReport,
     /// The agent has closed its end: what follows is said by the next instance.
     Gone,
 }

@@ -346,6 +346,7 @@ fn message(message: &ToGuard, frame: Frame) -> Message {
         ToGuard::Hello(_) => Message::Hello,
         ToGuard::Grant(told) => Message::Grant(grant(frame, told)),
         ToGuard::AssertStart => Message::AssertStart,
+        ToGuard::AskReport => Message::AskReport,
         ToGuard::Stop(order) => Message::Stop {
             dead_by: from(frame, order.dead_by),
             lock_at_stake: order.stake == Stake::Lock,

@@ -251,8 +251,9 @@ impl<'a> Turn<'a> {
     /// The agent says a message.
     fn say(&mut self, at: usize, message: Message, behind: i16) -> Kept {
         let host = &mut self.world.hosts[at];
+        let counts = message != Message::AskReport;
         for report in host.link.reports.iter_mut() {
-            report.complete = false;
+            report.complete &= !counts;
         }
         if host.guard.is_none() {
             return Ok(());
@@ -262,9 +263,13 @@ impl<'a> Turn<'a> {
                 term: grant.term.saturating_sub(behind).max(-TERM_BACK_MAX),
                 ..grant
             }),
-            Message::Hello | Message::AssertStart | Message::Stop { .. } | Message::Gone => message,
+            Message::Hello
+            | Message::AssertStart
+            | Message::Stop { .. }
+            | Message::AskReport
+            | Message::Gone => message,
         };
-        host.link.unheard += 1;
+        host.link.unheard += u8::from(counts);
         host.link.messages.push(message)?;
         if self.first_messages > 0 {
             self.first_messages -= 1;

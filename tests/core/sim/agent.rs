@@ -410,7 +410,7 @@ impl World<'_> {
             view.said = 0;
             view.report = None;
         }
-        view.said += messages.len() as u64;
+        view.said += messages.iter().filter(|message| message.is_counted()).count() as u64;
         view.unguarded_since.get_or_insert(now);
         let site = self.agents[id].site;
         let clock = self.clock(site);
@@ -438,7 +438,7 @@ impl World<'_> {
                     }
                     self.agents[id].view.asserted_at.get_or_insert(clock);
                 }
-                ToGuard::Hello(_) => {}
+                ToGuard::Hello(_) | ToGuard::AskReport => {}
             }
         }
     }

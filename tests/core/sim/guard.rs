@@ -268,10 +268,12 @@ impl World<'_> {
                 guard.greeted_at = self.now;
                 self.expect_decision(id);
             }
-            ToGuard::AssertStart => {}
+            ToGuard::AssertStart | ToGuard::AskReport => {}
         }
         let guard = &mut self.guards[id];
-        guard.last = Some(message.clone()).filter(|_| !guard.ending);
+        if message != ToGuard::AskReport {
+            guard.last = Some(message.clone()).filter(|_| !guard.ending);
+        }
         self.guard_handles(id, GuardInput::Received(message));
     }
 

@@ -20,7 +20,9 @@ impl World<'_> {
         let unread = guard.line.map(|line| self.connections[line].messages.iter());
         let unread = unread.into_iter().flatten().filter_map(|message| match message {
             ToGuard::Grant(grant) => Some(grant),
-            ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::Stop(_) => None,
+            ToGuard::Hello(_) | ToGuard::AssertStart | ToGuard::Stop(_) | ToGuard::AskReport => {
+                None
+            }
         });
         let mut grants = guard.granted.iter().chain(unread);
         if !guard.ordered && grants.any(|grant| now < grant.valid_until) {

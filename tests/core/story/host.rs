@@ -146,7 +146,7 @@ impl Host {
     }
 
     fn receive(&mut self, message: ToGuard) {
-        self.said += 1;
+        self.said += u64::from(message.is_counted());
         if let ToGuard::Grant(grant) = &message {
             self.grant = Some(grant.clone());
         }

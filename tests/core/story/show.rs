@@ -106,6 +106,7 @@ fn message(message: &ToGuard) -> String {
             format!("grant until {until}, dead by {dead_by}{lock}")
         }
         ToGuard::AssertStart => "assert start".to_owned(),
+        ToGuard::AskReport => "ask report".to_owned(),
         ToGuard::Stop(order) => {
             let stake = match order.stake {
                 Stake::Lock => ", lock at stake",

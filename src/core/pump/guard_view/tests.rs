@@ -1,7 +1,7 @@
 use super::*;
 use crate::core::Priority;
 use crate::core::command::LockContext;
-use crate::core::protocol::{DeviceUse, Stake};
+use crate::core::protocol::{DeviceUse, Stake, StopOrder};
 
 const OWN: Incarnation = Incarnation(1);
 
