@@ -193,10 +193,10 @@ impl Timing {
         self.validity_of(self.lock_time())
     }
 
-    /// Returns how long a lock has to be valid when the program is executed anew: if the guard
-    /// hangs from then on, the next instance kills it and starts another one, which stops the
-    /// service.
-    pub fn upgrade_time(self) -> Duration {
+    /// Returns the time in which a guard that hangs is killed and the next one begins to stop the
+    /// service. So long a lock has to be valid when the program is executed anew, and so long an
+    /// agent that was told to end stays after the service had to be down.
+    pub fn guard_replaced_within(self) -> Duration {
         guard_answer_time(self.renewal, None) + NEXT_BEGINS_WITHIN
     }
 

@@ -218,7 +218,7 @@ impl GuardView {
         let has_reported_now =
             matches!(event, Event::Guard(number, GuardEvent::Report(_)) if *number == self.number);
         let granted_until = self.present.as_ref().and_then(|present| present.granted_until);
-        let is_covered = |until| until >= now.after(self.config.timing.upgrade_time());
+        let is_covered = |until| until >= now.after(self.config.timing.guard_replaced_within());
         match self.service() {
             _ if self.present.is_none() => true,
             Some(ServiceState::Down) => true,

@@ -156,8 +156,8 @@ impl Stopping {
     fn end_with(&mut self, ending: Ending, context: &Context, now: Instant) {
         if self.ending.is_none() {
             self.ending = Some(ending);
-            let r = context.config.timing.renewal();
-            self.give_up_at = self.order.dead_by.max(now).after(r);
+            let replaced_within = context.config.timing.guard_replaced_within();
+            self.give_up_at = self.order.dead_by.max(now).after(replaced_within);
             if !self.overdue && now > self.order.dead_by.after(SLACK) {
                 self.wait_for_an_attempt(context, now);
             }
