@@ -196,7 +196,9 @@ pub(crate) fn without_secret(word: &str) -> String {
     match word.rsplit_once('@') {
         Some((before, host)) => {
             let scheme = before.split('@').next().and_then(|first| first.find("://"));
-            format!("{}...@{host}", &before[..scheme.map_or(0, |at| at + 3)])
+            let shown = scheme.map_or(usize::from(before.starts_with(['"', '\''])), |at| at + 3);
+            let hidden = if shown < before.len() { "..." } else { "" };
+            format!("{}{hidden}@{host}", &before[..shown])
         }
         None => word.to_owned(),
     }

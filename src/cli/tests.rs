@@ -393,6 +393,10 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
         ("nats://u:secret@h/?a?b=secret", "nats://...@h/?...: no such command; see putex help"),
         ("a?b", "a?b: no such command; see putex help"),
         ("secret@a=nats://u:p@h", "...@h: no such command; see putex help"),
+        (
+            "status web@1",
+            "KEY: key \"...@1\": '@' is not allowed in a key; write a-z A-Z 0-9 - / _ = . only",
+        ),
         ("--bogus\u{1b}[2J", "--bogus?[2J: no such option; see putex agent --help"),
         ("lock --bogus db true", "--bogus: no such option; see putex lock --help"),
         ("grab --bogus db", "--bogus: no such option; see putex grab --help"),
