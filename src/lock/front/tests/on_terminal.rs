@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use libc::SIGTSTP;
 use rustix::process::{Pid, WaitOptions};
@@ -11,9 +12,6 @@ use rustix::pty::OpenptFlags;
 use super::rig::{Line, front, request, state_of};
 use super::*;
 use crate::lock::LockLocation;
-
-/// Plays a front.
-type Plays = fn(Line, &[&str]) -> u8;
 
 /// The shell reports that its child was stopped.
 const STOPPED: u8 = b's';
@@ -33,7 +31,7 @@ impl Terminal {
         Terminal::with(front, command, piped)
     }
 
-    fn with(plays: Plays, command: &[&str], piped: bool) -> Terminal {
+    fn with(plays: impl Fn(Line, &[&str]) -> u8, command: &[&str], piped: bool) -> Terminal {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let keyboard = rustix::pty::openpt(flags).expect("a terminal");
         rustix::pty::grantpt(&keyboard).expect("a terminal");
@@ -223,19 +221,18 @@ fn a_command_before_a_pager_has_the_terminal_when_it_reads_it() {
     assert_eq!(terminal.run.expect_done(), 7);
 }
 
-/// A front without a renewer, whose lock is in a directory.
-fn local(_: Line, command: &[&str]) -> u8 {
-    let base = file("directory");
-    let location = LockLocation::Dir { base: &base, bucket: "b" };
+/// A front without a renewer, whose lock is in this directory.
+fn local(base: &Path, command: &[&str]) -> u8 {
+    let location = LockLocation::Dir { base, bucket: "b" };
     let status = crate::lock::run(&request(command), location, Destination::Pipe);
-    fs::remove_dir_all(base).expect("it is there");
     status.unwrap_or_else(|refusal| Destination::Pipe.refuse(&refusal) as u8)
 }
 
 #[test]
 fn with_a_lock_in_a_directory_the_command_has_the_terminal_and_stops_and_goes_on_with_it() {
     for (keys, status) in [(&b"5\n"[..], 5), (b"\x03", 130)] {
-        let mut terminal = Terminal::with(local, &READS, false);
+        let base = file("directory");
+        let mut terminal = Terminal::with(|_, command| local(&base, command), &READS, false);
         terminal.wait_for("ready");
         let group = terminal.owner();
         for _ in 0..2 {
@@ -249,13 +246,15 @@ fn with_a_lock_in_a_directory_the_command_has_the_terminal_and_stops_and_goes_on
         }
         terminal.press(keys);
         assert_eq!(terminal.run.status(), status);
+        fs::remove_dir_all(base).expect("it is there");
     }
 }
 
 #[test]
 fn with_a_lock_in_a_directory_a_command_before_a_pager_has_the_terminal_when_it_reads_it() {
     let reads = ["sh", "-c", "echo ready >/dev/tty; read status; exit $status"];
-    let mut terminal = Terminal::with(local, &reads, true);
+    let base = file("directory");
+    let mut terminal = Terminal::with(|_, command| local(&base, command), &reads, true);
     terminal.wait_for("ready");
     let program = |group: Pid| fs::read_to_string(format!("/proc/{group}/comm"));
     rig::wait_until_so("the terminal of the command", || {
@@ -263,4 +262,5 @@ fn with_a_lock_in_a_directory_a_command_before_a_pager_has_the_terminal_when_it_
     });
     terminal.press(b"7\n");
     assert_eq!(terminal.run.status(), 7);
+    fs::remove_dir_all(base).expect("it is there");
 }
