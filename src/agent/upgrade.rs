@@ -110,7 +110,8 @@ fn check_of(path: &Path, arguments: &[OsString]) -> Command {
     words.next_if(|word| *word == "agent");
     let mut command = Command::new(path);
     command.args(["check", "--connect"]).args(words).stdout(Stdio::null());
-    Child::default().set_up(&mut command);
+    // An agent that ends leaves no check behind, not even one that hangs.
+    Child { ends_with_thread: true, ..Child::default() }.set_up(&mut command);
     command
 }
 
