@@ -429,8 +429,9 @@ impl TicketOwner {
             Input::Renewed(revision) if matches!(self.ticket.mode, Mode::Slots(_)) => {
                 self.hear_of_change(revision, now);
             }
-            // The owner of that ticket lives: nothing is listed before `list_at`.
-            Input::Renewed(_) => self.renews_alone = true,
+            // The owner of that ticket lives: nothing is listed before `list_at`. A script lists
+            // all the same: the listing tells by when its next renewal has to be stored.
+            Input::Renewed(_) => self.renews_alone = self.stood_at.is_none(),
             Input::Ended(revision) => self.hear_of_change(revision, now),
             Input::Rested => self.rested(now),
             Input::Gone(_) => {

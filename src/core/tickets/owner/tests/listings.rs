@@ -77,6 +77,21 @@ fn a_ticket_whose_last_one_before_is_silent_or_does_not_wait_for_the_others_list
     }
 }
 
+/// A script behind a ticket that was renewed often never listed, so its renewals named an instant
+/// long ago, did not count, and its next attempt got a later place.
+#[test]
+fn a_script_behind_a_live_one_lists_after_each_renewal_so_that_the_next_one_counts() {
+    let (mut owner, begin) = waiting_for(&[other(6, Mode::Exclusive)]);
+    owner.asker = Asker::Script { withdraws: false };
+    owner.stood_at = Some(StoreTime(Duration::from_secs(1000)));
+    owner.handle(Input::Renewed(None), begin);
+    let renew_at = begin.after(owner.timing.renewal());
+    owner.handle(Input::Rested, renew_at);
+    assert!(matches!(owner.next(renew_at), Step::Write(..)));
+    owner.handle(Input::Written(Written::Stored(Revision(9))), renew_at);
+    assert!(matches!(owner.next(renew_at), Step::List(..)));
+}
+
 /// Waiters asked a store that did not answer within R again at once, and it never caught up.
 #[test]
 fn a_store_that_is_too_slow_to_list_is_left_alone_for_as_long_as_it_was_asked() {
