@@ -90,14 +90,12 @@ fn display(name: Name, text: &str, var: Lookup<'_>) -> String {
 
 /// Returns a line about a secret that is in no file of its own.
 fn secret(login: &Login, settings: &Settings) -> Option<String> {
-    let (name, given) = match login {
-        Login::User { password: Secret::Given(word), .. } if !word.is_empty() => {
-            ("(password)", settings.password.as_ref())
-        }
-        Login::Token(Secret::Given(_)) => ("(auth token)", settings.token.as_ref()),
+    let name = match login {
+        Login::User { password: Secret::Given(word), .. } if !word.is_empty() => Name::Password,
+        Login::Token(Secret::Given(_)) => Name::AuthToken,
         Login::None | Login::User { .. } | Login::Token(_) | Login::Nkey(_) | Login::Creds(_) => {
             return None;
         }
     };
-    given.map(|given| line(name, HIDDEN, &given.origin))
+    settings.get(name).map(|given| line(name.flag().long, HIDDEN, &given.origin))
 }

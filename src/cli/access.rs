@@ -50,9 +50,10 @@ impl Access {
     }
 }
 
-/// The options that select a login. Messages name them in this order, which is that of
+/// The settings that select a login. Messages name options in this order, which is that of
 /// the nats command.
-const LOGIN_OPTIONS: [Name; 4] = [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds];
+const LOGIN_OPTIONS: [Name; 5] =
+    [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds, Name::AuthToken];
 
 /// Refuses options for a server beside a lock in a directory: the user has forgotten the
 /// server, and must not get a lock that covers one host only. Options of a lower
@@ -125,9 +126,8 @@ fn login(settings: &Settings) -> Result<Option<Login>, Refusal> {
     if password_file > user {
         return Err(settings.usage(Name::PasswordFile, "needs --user"));
     }
-    let of_token = settings.token.as_ref().map(|token| token.precedence);
     let precedences = LOGIN_OPTIONS.into_iter().filter_map(|name| settings.precedence(name));
-    let highest = precedences.chain(of_token).max();
+    let highest = precedences.max();
     let has = |name: &Name| settings.precedence(*name) == highest && highest.is_some();
     let options: Vec<Name> = LOGIN_OPTIONS.into_iter().filter(has).collect();
     if let (Some(Precedence::File | Precedence::CommandLine), [one, two, ..]) =
@@ -143,17 +143,15 @@ fn login(settings: &Settings) -> Result<Option<Login>, Refusal> {
     if let Some(name) = selected(Name::User)? {
         // A context has a password for its own user only.
         let given = settings
-            .password
-            .as_ref()
+            .get(Name::Password)
             .filter(|it| it.precedence > Precedence::Context || user == Some(Precedence::Context));
-        let given = given.map_or(Secret::Given(String::new()), |it| it.secret.clone());
+        let given = Secret::Given(given.map(|it| it.text.clone()).unwrap_or_default());
         let file = settings.nonblank(Name::PasswordFile)?.filter(|_| password_file == user);
         let password = file.map_or(given, |path| Secret::File(path.into()));
         return Ok(Some(Login::User { name, password }));
     }
     let path = |name| selected(name).map(|path| path.map(PathBuf::from));
-    let given = settings.token.as_ref().filter(|_| highest == of_token);
-    let given = given.map(|token| token.secret.clone());
+    let given = selected(Name::AuthToken)?.map(Secret::Given);
     let token = path(Name::AuthTokenFile)?.map(Secret::File).or(given).map(Login::Token);
     let nkey = path(Name::Nkey)?.map(Login::Nkey);
     Ok(path(Name::Creds)?.map(Login::Creds).or(nkey).or(token))

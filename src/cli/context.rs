@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::settings::{GivenSecret, Precedence, Setting, Settings};
+use super::settings::{Precedence, Setting, Settings};
 use super::table::Name;
 use super::{Environment, Lookup};
 use crate::core::sanitize;
 use crate::exit::{Exit, Refusal};
-use crate::nats::Secret;
 
 /// Fields that would change the login or the route, and are not supported.
 const NOT_SUPPORTED: [&str; 4] = ["nsc", "socks_proxy", "user_jwt", "user_seed"];
@@ -57,7 +56,8 @@ fn load_file(name: &str, environment: &Environment<'_>) -> Result<Settings, Stri
     let found = read(&fields, &shown, environment.var);
     let found = found.map_err(|why| format!("{shown}: {why}"))?;
     let in_url = found.text(Name::Nats).is_some_and(|url| url.contains('@'));
-    match file.others_read && (in_url || found.password.is_some() || found.token.is_some()) {
+    let has_secret = [Name::Password, Name::AuthToken].map(|name| found.get(name).is_some());
+    match file.others_read && (in_url || has_secret.contains(&true)) {
         true => Err(format!("{shown}: others can read this secret; chmod o= {shown}")),
         false => Ok(found),
     }
@@ -107,9 +107,8 @@ fn read(fields: &Map<String, Value>, file: &str, var: Lookup<'_>) -> Result<Sett
             continue;
         }
         if ["password", "token"].contains(&name) && !is_uri(&text) {
-            let given = if name == "token" { &mut found.token } else { &mut found.password };
-            let (secret, precedence) = (Secret::Given(text), Precedence::Context);
-            *given = Some(GivenSecret { secret, precedence, origin: file.to_owned() });
+            let secret = if name == "token" { Name::AuthToken } else { Name::Password };
+            found.set(secret, setting(name, text));
         } else {
             let path = expand(&text, var).map_err(|why| format!("{name}: {why}"))?;
             found.set(option, setting(name, path));

@@ -9,7 +9,6 @@ use std::fmt::Display;
 use super::table::{FLAGS, Name};
 use super::{Lookup, clean, usage};
 use crate::exit::{Exit, Refusal};
-use crate::nats::Secret;
 
 /// The precedence of an origin, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,25 +36,10 @@ pub struct Setting {
     pub written: String,
 }
 
-/// A password or a token that is given as itself: no option and no key stands for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GivenSecret {
-    /// The secret.
-    pub secret: Secret,
-    /// The precedence of its origin.
-    pub precedence: Precedence,
-    /// The origin as `putex check` shows it: a variable, or a context.
-    pub origin: String,
-}
-
 /// The settings, one entry a name: the one with the highest precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) by_name: BTreeMap<Name, Setting>,
-    /// The password, if it is in no file.
-    pub(crate) password: Option<GivenSecret>,
-    /// The token, if it is in no file.
-    pub(crate) token: Option<GivenSecret>,
 }
 
 impl Settings {
@@ -74,8 +58,6 @@ impl Settings {
         for (name, setting) in settings.by_name {
             self.by_name.entry(name).or_insert(setting);
         }
-        self.password = self.password.take().or(settings.password);
-        self.token = self.token.take().or(settings.token);
     }
 
     /// Returns whether the lock is in a directory: that of `--nats`, `--dir` and `--context` which
@@ -99,13 +81,6 @@ impl Settings {
                 self.by_name.entry(flag.name).or_insert(setting);
             }
         }
-        let value = |name: &str| {
-            let (precedence, origin) = (Precedence::Env, name.to_owned());
-            let secret = |text| GivenSecret { secret: Secret::Given(text), precedence, origin };
-            variable(name, var).map(|text| text.map(secret))
-        };
-        self.password = value("NATS_PASSWORD")?;
-        self.token = value("NATS_TOKEN")?;
         Ok(())
     }
 

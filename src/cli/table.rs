@@ -22,7 +22,7 @@ pub struct Flag {
     pub default: &'static str,
     /// The environment variable of the same meaning; blank for none.
     pub env: &'static str,
-    /// The commands that take it so.
+    /// The commands that take it so. None takes a secret: it is in the environment or a context.
     pub subcommands: &'static [Subcommand],
     /// The line of help.
     pub help: &'static str,
@@ -264,6 +264,10 @@ flags! {
     [Check] {
         Connect: "connect" {}
             "ask the servers too; nothing is written or created there";
+    }
+    [] {
+        Password: "(password)" { env: "NATS_PASSWORD" } "password of the user, which is no option";
+        AuthToken: "(auth token)" { env: "NATS_TOKEN" } "token to log in with, which is no option";
     }
     [All] {
         Help: "help" { short: Some('h') } "show this help";

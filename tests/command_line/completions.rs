@@ -76,7 +76,7 @@ fn takers(flag: &Flag) -> Vec<&'static str> {
 /// Returns the flags, grouped by the commands that take them.
 fn by_takers() -> Vec<(Vec<&'static str>, Vec<&'static Flag>)> {
     let mut groups: Vec<(Vec<&str>, Vec<&Flag>)> = Vec::new();
-    for flag in FLAGS {
+    for flag in FLAGS.iter().filter(|flag| !flag.subcommands.is_empty()) {
         let takers = takers(flag);
         match groups.iter_mut().find(|(known, _)| *known == takers) {
             Some((_, flags)) => flags.push(flag),

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::cli::access::Access;
 use crate::cli::{Invocation, Location, parse};
+use crate::nats::Secret;
 use crate::nats::file::{TrustedFile, read_trusted};
 use crate::nats::{Login, Server};
 
