@@ -24,6 +24,7 @@ use putex::lease;
 use putex::lock::{self, LockLocation};
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
+use putex::operation::Operation;
 use putex::pause;
 use putex::status;
 use putex::store::name::no_such_bucket;
@@ -158,6 +159,9 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
     };
     let signals = || Endings::open().map_err(Refusal::system("no signals: "));
     let (name, source) = (&bucket.name, connect::source(bucket));
+    let operation = |key, level| -> Result<_, Refusal> {
+        Ok(Operation::new(key, level, &source, store()?, destination))
+    };
     let (text, status) = match (request, &bucket.location) {
         (Request::Lock(request), Location::Dir(base)) => {
             return lock::run(request, LockLocation::Dir { base, bucket: name }, destination);
@@ -178,10 +182,10 @@ fn once(bucket: &BucketArgs, request: &Request, destination: Destination) -> Res
         (Request::Init, _) => (init::run(&mut *store()?, name, bucket.replicas)?, 0),
         (Request::Status(request), _) => status::run(request, &source, store()?)?,
         (Request::Switchover(request), _) => {
-            switchover::run(request, &source, store()?, destination, signals()?)?
+            switchover::run(request, operation(&request.key, request.level)?, signals()?)?
         }
         (Request::Pause(request), _) => {
-            pause::run(request, &source, store()?, destination, signals()?)?
+            pause::run(request, operation(&request.key, request.level)?, signals()?)?
         }
     };
     print(&text).map(|_| status)

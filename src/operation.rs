@@ -9,7 +9,7 @@ use crate::core::write::{Outcome, PendingWrite};
 use crate::core::{Instant, Revision, StoreErrorKind};
 use crate::exit::{Ended, Exit, LockExit, Refusal};
 use crate::log::Destination;
-use crate::status::{self, ANSWER_MAX, KeyStatus, Reader};
+use crate::status::{self, ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lifetime::read_with_age;
 use crate::store::{Bucket, Content, Entry, Expected, StoreError, StoreResult, open_existing};
 use crate::sys;
@@ -36,7 +36,7 @@ pub(crate) struct Heard {
 }
 
 /// A request to the agents of a key.
-pub(crate) struct Operation<'a> {
+pub struct Operation<'a> {
     pub(crate) key: &'a String,
     /// The lowest level that is logged.
     pub(crate) level: u64,
@@ -47,7 +47,19 @@ pub(crate) struct Operation<'a> {
     pub(crate) destination: Destination,
 }
 
-impl Operation<'_> {
+impl<'a> Operation<'a> {
+    /// Returns a request to the agents of this key in the bucket at `source`. `level` is the lowest
+    /// that is logged.
+    pub fn new(
+        key: &'a String,
+        level: u64,
+        source: &'a Source,
+        bucket: Box<dyn Bucket>,
+        destination: Destination,
+    ) -> Operation<'a> {
+        Operation { key, level, bucket, reader: Reader::new(source), destination }
+    }
+
     pub(crate) fn tell(&self, level: Level, text: &str) {
         self.destination.tell_waiting(level, self.level, &format!("{}: {text}", self.key));
     }
@@ -84,7 +96,7 @@ impl Operation<'_> {
     /// Why the bucket was not read.
     pub(crate) fn read(
         &mut self,
-        is_enough: impl Fn(Option<&KeyStatus>) -> bool,
+        is_enough: impl Fn(&KeyStatus) -> bool,
     ) -> Result<Option<KeyStatus>, Refusal> {
         self.reader.read_agents(self.key, &mut *self.bucket, is_enough)
     }
@@ -98,7 +110,7 @@ impl Operation<'_> {
     pub(crate) fn read_until<Known>(
         &mut self,
         wait: Duration,
-        is_enough: impl Fn(Option<&KeyStatus>) -> bool,
+        is_enough: impl Fn(&KeyStatus) -> bool,
         mut judge: impl FnMut(&Self, Heard) -> Result<Option<Known>, Refusal>,
     ) -> Result<Known, Refusal> {
         let began = sys::now();

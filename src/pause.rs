@@ -20,9 +20,9 @@ use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
 use crate::exit::{Ended, Refusal};
 use crate::log::Destination;
 use crate::operation::{Operation, UNKNOWN_KEY, WriteEnd, write};
-use crate::status::{Holder, HolderState, KeyStatus, Reader, Source};
+use crate::status::{Holder, HolderState, KeyStatus};
 use crate::store::pause::{self as stored, StoredPause};
-use crate::store::{Bucket, Content, Entry};
+use crate::store::{Content, Entry};
 use crate::sys;
 use crate::sys::signals::{Ending, Endings};
 
@@ -63,21 +63,17 @@ pub enum Action {
 /// Why it is not known what has become of it, or why nothing was asked for.
 pub fn run(
     request: &Request,
-    source: &Source,
-    bucket: Box<dyn Bucket>,
-    destination: Destination,
+    mut operation: Operation<'_>,
     signals: Endings,
 ) -> Result<Ended, Refusal> {
-    let Request { key, level, .. } = request;
     let progress = Arc::<Mutex<Progress>>::default();
     let follow = {
-        let (progress, key) = (Arc::clone(&progress), key.clone());
+        let (progress, key) = (Arc::clone(&progress), request.key.clone());
+        let destination = operation.destination;
         move || follow(signals, &progress, &key, destination)
     };
     sys::start_thread("putex-signals", follow).map_err(Refusal::system("no thread: "))?;
-    let mut reader = Reader::new(source);
-    reader.looks = true;
-    let mut operation = Operation { key, level: *level, bucket, reader, destination };
+    operation.reader.looks = true;
     let status = operation.read(is_answered)?;
     let Some(status) = &status else {
         return operation.refuse(&[UNKNOWN_KEY.to_owned()]);
@@ -303,8 +299,8 @@ fn withdrawal(standing: Option<&Entry>, own: &StoredPause, read: u64) -> Option<
     is_own.then(|| stored::to_content(None, stored::next_serial(standing, read)))
 }
 
-fn is_answered(status: Option<&KeyStatus>) -> bool {
-    status.is_some_and(|status| !status.agents.is_empty())
+fn is_answered(status: &KeyStatus) -> bool {
+    !status.agents.is_empty()
 }
 
 /// Returns the highest serial number that an agent has read.

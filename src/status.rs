@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads who holds the lock of the agents of a key, and what they say of themselves; `None` if
-    /// nothing is known of such agents. `is_enough`: whether enough has been heard.
+    /// nothing is known of such agents. `is_enough`: whether enough has been heard of them.
     ///
     /// # Errors
     ///
@@ -175,9 +175,9 @@ impl<'a> Reader<'a> {
         &mut self,
         key: &String,
         bucket: &mut dyn Bucket,
-        is_enough: impl Fn(Option<&KeyStatus>) -> bool,
+        is_enough: impl Fn(&KeyStatus) -> bool,
     ) -> Result<Option<KeyStatus>, Refusal> {
-        let is_enough = |key: &str, all: &[KeyStatus]| is_enough(of_agents(all, key));
+        let is_enough = |key: &str, all: &[KeyStatus]| of_agents(all, key).is_some_and(&is_enough);
         let status = self.read(std::slice::from_ref(key), Some(&is_enough), bucket)?;
         Ok(of_agents(&status.keys, key).cloned())
     }

@@ -19,13 +19,12 @@ use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
 use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
 use crate::exit::{Ended, Exit, Refusal};
-use crate::log::Destination;
 use crate::operation::{Operation, WriteEnd, write};
-use crate::status::{ANSWER_MAX, KeyStatus, Reader, Source};
+use crate::status::{ANSWER_MAX, KeyStatus};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
 use crate::store::{
-    AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, Hint, StoreResult, open_existing,
+    AgentMessage, AgentQuestion, Content, Entry, Expected, Hint, StoreResult, open_existing,
 };
 use crate::sys::signals::Endings;
 use crate::sys::{self, Alarm, PollFlags};
@@ -65,14 +64,9 @@ type Followed = Result<String, String>;
 /// Why it is not known what has become of it, or why nothing was asked for.
 pub fn run(
     request: &Request,
-    source: &Source,
-    bucket: Box<dyn Bucket>,
-    destination: Destination,
+    operation: Operation<'_>,
     signals: Endings,
 ) -> Result<Ended, Refusal> {
-    let Request { key, level, .. } = request;
-    let reader = Reader::new(source);
-    let operation = Operation { key, level: *level, bucket, reader, destination };
     let chosen_at = sys::now();
     let mut process = Process { request, operation, signals, chosen_at, written: None };
     let chosen = match process.choose()? {
@@ -103,8 +97,8 @@ impl Process<'_> {
     /// agents have had the time to answer: a record or a health check may be a moment old.
     fn choose(&mut self) -> Result<Result<Chosen, Unchosen>, Refusal> {
         let request = self.request;
-        let is_enough = |status: Option<&KeyStatus>| {
-            !matches!(choose(request, status), Err(Unchosen::Lacking(_)))
+        let is_enough = |status: &KeyStatus| {
+            !matches!(choose(request, Some(status)), Err(Unchosen::Lacking(_)))
         };
         let Process { operation, signals, chosen_at, .. } = self;
         operation.read_until(Duration::ZERO, is_enough, |_, heard| {
@@ -280,14 +274,12 @@ impl Process<'_> {
         term: Revision,
         held_at: Instant,
     ) -> Result<Followed, Refusal> {
-        let answers = |status: Option<&KeyStatus>| {
-            let agents = status.map_or(&[][..], |status| &status.agents);
-            agents.iter().any(|agent| agent.token == *to)
-        };
+        let answers = |status: &KeyStatus| status.agent(to).is_some();
         let (signals, mut told) = (&mut self.signals, false);
         self.operation.read_until(Duration::ZERO, answers, |operation, heard| {
-            let (agents, now) = (heard.status?.map_or_else(Vec::new, |it| it.agents), sys::now());
-            Ok(match judge_start(&agents, to, term) {
+            let (status, now) = (heard.status?, sys::now());
+            let agent = status.as_ref().and_then(|status| status.agent(to));
+            Ok(match judge_start(agent, to, term) {
                 StartSeen::Succeeded(up_for) => {
                     // The answer of the old holder may be older than that of the new one: on a busy
                     // host the difference was 0 for a start that took a second.
@@ -319,19 +311,18 @@ impl Process<'_> {
     /// Returns why the service may still run where it ran before, if so: the holder has not
     /// released its lock, which has run out.
     fn still_runs(&mut self, Chosen { from, to, .. }: &Chosen) -> Result<Option<String>, Refusal> {
-        let of_holder =
-            |status: &KeyStatus| status.agents.iter().find(|agent| agent.token == *from).cloned();
-        let is_enough = |status: Option<&KeyStatus>| status.and_then(of_holder).is_some();
+        let service = |status: &KeyStatus| Some(status.agent(from)?.service);
+        let is_enough = |status: &KeyStatus| service(status).is_some();
         let found = self.operation.read_until(Duration::ZERO, is_enough, |_, heard| {
             Ok(match heard.status {
-                Ok(status) => Some(status.as_ref().and_then(of_holder)),
+                Ok(status) => Some(status.as_ref().and_then(service)),
                 // The holder says nothing where the bucket cannot be read.
                 Err(_) => heard.is_last.then_some(None),
             })
         })?;
         let lost = format!("{to} has the lock, which {from} has not released before it ran out");
         Ok(match found {
-            Some(agent) if agent.service == ServiceStatus::Down => None,
+            Some(ServiceStatus::Down) => None,
             Some(_) => Some(format!("{lost}: THE SERVICE MAY STILL RUN at {from}")),
             None => Some(format!("{lost}: {from} does not say whether its service is down")),
         })

@@ -94,7 +94,8 @@ fn answers(status: &KeyStatus) -> Finding {
     let (count, warning) = (agents.len() as u32, Level::Warning);
     let overdue = joined(overdue(status).map(|holder| &*holder.token));
     let is_paused = status.paused.is_some();
-    let silent = joined(holders.iter().filter(|it| !status.answers(it)).map(|it| &*it.token));
+    let tokens = holders.iter().map(|holder| &*holder.token);
+    let silent = joined(tokens.filter(|token| status.agent(token).is_none()));
     if !overdue.is_empty() && is_paused {
         let text = format!(
             "{overdue} does not renew its lock, and nobody takes it over before the pause is over"

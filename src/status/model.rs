@@ -85,9 +85,9 @@ impl KeyStatus {
             .then(|| format!("paused by a pause that the bucket has lost: {}", tokens.join(" ")))
     }
 
-    /// Returns whether an agent with the token of this holder answers.
-    pub(crate) fn answers(&self, holder: &Holder) -> bool {
-        self.agents.iter().any(|agent| agent.token == holder.token)
+    /// Returns the answer of an agent with this token, if there is one.
+    pub(crate) fn agent(&self, token: &str) -> Option<&AgentStatus> {
+        self.agents.iter().find(|agent| agent.token == token)
     }
 
     /// Returns the tokens that more than one agent has, with the host of each incarnation.

@@ -59,10 +59,8 @@ impl Scripted {
 
     /// Reads, and returns the tokens of the agents that were heard.
     fn read(&mut self, reader: &mut Reader<'_>, needed: &[&str]) -> Vec<String> {
-        let is_enough = |status: Option<&KeyStatus>| {
-            let agents = status.map_or(&[][..], |status| &status.agents);
-            needed.iter().all(|token| agents.iter().any(|agent| agent.token == *token))
-        };
+        let is_enough =
+            |status: &KeyStatus| needed.iter().all(|token| status.agent(token).is_some());
         let status = reader.read_agents(&KEY.to_owned(), self, is_enough).expect("a bucket");
         let agents = status.map_or_else(Vec::new, |status| status.agents);
         agents.into_iter().map(|agent| agent.token).collect()

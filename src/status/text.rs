@@ -82,7 +82,8 @@ fn warnings(status: &KeyStatus) -> Vec<String> {
         .agents_due()
         .map(|due| format!("WARNING: {} of {due} agents answer", status.agents.len()));
     let is_silent = |holder: &&Holder| {
-        status.kind == Kind::Agent && !status.answers(holder) && holder.timing.is_some()
+        let is_agent = status.kind == Kind::Agent && holder.timing.is_some();
+        is_agent && status.agent(&holder.token).is_none()
     };
     let silent = status.holders.iter().filter(is_silent).map(|holder| {
         let why = "its agent is dead or cut off, or may not answer, see putex help status";
@@ -189,7 +190,8 @@ fn why(holder: &Holder, status: &KeyStatus) -> String {
         (_, Some(left)) => (!is_paused).then(|| format!("taken over in {left} unless renewed")),
     };
     // An agent that has taken the lock anew since the record was read does answer.
-    let silent = (is_agent && !status.answers(holder)).then(|| "does not answer".to_owned());
+    let is_silent = is_agent && status.agent(&holder.token).is_none();
+    let silent = is_silent.then(|| "does not answer".to_owned());
     let host = host.map(|host| format!("on host {host}"));
     let texts = [host, expiry, holder.remark.clone(), silent];
     texts.into_iter().flatten().collect::<Vec<_>>().join("; ")

@@ -34,14 +34,13 @@ pub(super) fn choose(
     let refuse = |why: String| Unchosen::Refused(vec![why]);
     let lack = |why: String| Unchosen::Lacking(vec![why]);
     let Some(status) = status_of_key else { return Err(lack(UNKNOWN_KEY.to_owned())) };
-    let (holders, agents) = (&status.holders[..], &status.agents[..]);
+    let holders = &status.holders[..];
     let is_from = |holder: &&Holder| request.from.as_ref().is_none_or(|it| holder.token == *it);
     if let (Some(to), [holder]) = (&request.to, holders)
         && holder.token == *to
     {
-        let runs_it =
-            |agent: &AgentStatus| agent.token == *to && agent.service == ServiceStatus::Up;
-        return Err(match agents.iter().any(runs_it) {
+        let is_up = |agent: &AgentStatus| agent.service == ServiceStatus::Up;
+        return Err(match status.agent(to).is_some_and(is_up) {
             true => Unchosen::Done(format!("{to} has it already")),
             false => lack(format!("{to} holds it, and does not say that start has succeeded")),
         });
@@ -50,14 +49,13 @@ pub(super) fn choose(
     let holder = match (&from[..], &request.from) {
         ([holder], _) => holder,
         ([], Some(token)) => {
-            let is_down = |agent: &AgentStatus| agent.token == *token && agent.stands_by();
             let why = "does not hold it, and does not say that its service is down";
-            return Err(match agents.iter().any(is_down) {
+            return Err(match status.agent(token).is_some_and(AgentStatus::stands_by) {
                 true => Unchosen::Done(format!("{token} does not hold it")),
                 false => lack(format!("{token} {why}; {}", held_by(holders))),
             });
         }
-        ([], None) => return Err(Unchosen::Lacking(why_nobody(agents))),
+        ([], None) => return Err(Unchosen::Lacking(why_nobody(&status.agents))),
         ([_, _, ..], _) => {
             return Err(refuse(format!("{}; write --from with one of them", held_by(holders))));
         }
@@ -84,7 +82,7 @@ pub(super) fn choose(
     else {
         return Err(refuse("is an agent of another version, which follows no such request"));
     };
-    let to = candidate(request, &from, agents)?.token.clone();
+    let to = candidate(request, &from, status)?.token.clone();
     Ok(Chosen { seat: Seat(holder.seat.unwrap_or(0)), term: Revision(term), from, to, timing })
 }
 
@@ -111,7 +109,7 @@ fn why_nobody(agents: &[AgentStatus]) -> Vec<String> {
 fn candidate<'a>(
     request: &Request,
     from: &str,
-    agents: &'a [AgentStatus],
+    status: &'a KeyStatus,
 ) -> Result<&'a AgentStatus, Unchosen> {
     let why_not = |agent: &AgentStatus| match (&agent.not_candidate_why, agent.state) {
         (Some(why), AgentState::Standby) if agent.paused => {
@@ -124,7 +122,7 @@ fn candidate<'a>(
         (None, AgentState::Standby) => None,
         (None, state) => Some(format!("it is {state}")),
     };
-    let others: Vec<_> = agents.iter().filter(|agent| agent.token != from).collect();
+    let others: Vec<_> = status.agents.iter().filter(|agent| agent.token != from).collect();
     let wanted = |agent: &&&AgentStatus| request.to.as_ref().is_none_or(|it| agent.token == *it);
     let fit = others.iter().filter(wanted).filter(|agent| why_not(agent).is_none());
     let first = |agent: &&&AgentStatus| {
@@ -138,8 +136,7 @@ fn candidate<'a>(
         .iter()
         .filter_map(|agent| Some(format!("{}: no candidate: {}", agent.token, why_not(agent)?)))
         .collect();
-    let answers = |token: &String| others.iter().any(|agent| agent.token == *token);
-    if let Some(to) = request.to.as_ref().filter(|to| !answers(to)) {
+    if let Some(to) = request.to.as_ref().filter(|to| status.agent(to).is_none()) {
         let why = "no answer: there is no such agent, or it is cut off, or an old version";
         let known = others.iter().map(|agent| agent.token.as_str()).collect::<Vec<_>>().join(" ");
         reasons.insert(0, format!("{to}: {why}; {from} has the lock; others answer: {known}"));

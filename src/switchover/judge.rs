@@ -119,9 +119,9 @@ pub(super) enum StartSeen {
     Failed(String),
 }
 
-/// Returns what an agent says of start under the lock of this term.
-pub(super) fn judge_start(agents: &[AgentStatus], to: &str, term: Revision) -> StartSeen {
-    let Some(agent) = agents.iter().find(|agent| agent.token == to) else {
+/// Returns what the agent `to` says of start under the lock of this term, if it answers.
+pub(super) fn judge_start(agent: Option<&AgentStatus>, to: &str, term: Revision) -> StartSeen {
+    let Some(agent) = agent else {
         return StartSeen::Failed(format!("{to} has the lock, and does not answer"));
     };
     let is_of_term = agent.term == Some(term.0);
@@ -167,8 +167,7 @@ mod tests {
             service: ServiceStatus::Starting,
             ..AgentStatus::of_candidate("h2")
         };
-        let seen =
-            |agent: &AgentStatus| judge_start(std::slice::from_ref(agent), "h2", Revision(7));
+        let seen = |agent: &AgentStatus| judge_start(Some(agent), "h2", Revision(7));
         let place = |agent: &AgentStatus| where_it_runs(std::slice::from_ref(agent));
         assert_eq!(seen(&active), StartSeen::Runs);
         assert_eq!(place(&active), "start has not succeeded yet at h2");
@@ -186,7 +185,7 @@ mod tests {
         let lost = AgentStatus { term: None, state: AgentState::Stopping, ..up.clone() };
         assert_eq!(says(seen(&lost)), "h2 is stopping: ");
         assert!(matches!(seen(&AgentStatus { term: Some(8), ..up }), StartSeen::Failed(_)));
-        let silent = judge_start(&[], "h2", Revision(7));
+        let silent = judge_start(None, "h2", Revision(7));
         assert_eq!(says(silent), "h2 has the lock, and does not answer");
         assert_eq!(where_it_runs(&[]), "no agent says that the service runs");
     }
