@@ -78,7 +78,7 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
     let read = read_agents(args, &mut opened);
     let keys = read.as_ref().map_or(&[][..], |read| &read.keys);
     let (timing, from) = timing_of(args, keys);
-    let mut findings = of_bucket(args, &mut opened, timing);
+    let mut findings = of_bucket(args, opened, timing);
     let is_missing = |name: &&&str| findings.iter().all(|finding| finding.name != **name);
     let missing: Vec<_> = due.iter().filter(is_missing).collect();
     findings.extend(missing.into_iter().map(|name| Finding::unknown(name, "not measured", LATER)));
@@ -161,18 +161,13 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Status, Finding
         return Err(Finding::unknown("agents", not_read(why), LATER));
     }
     let wanted: Vec<String> = args.key.iter().cloned().collect();
-    let is_enough = |key: &str, all: &[KeyStatus]| {
-        status::of_agents(all, key)
-            .is_some_and(|status| agents::is_fit(status, args.bucket.is_local()))
+    let is_enough = |status: &KeyStatus| {
+        status.kind == Kind::Agent && agents::is_fit(status, args.bucket.is_local())
     };
     let source = connect::source(&args.bucket);
     let (mut reader, began) = (status::Reader::new(&source), sys::now());
     loop {
         let status = reader.read(&wanted, Some(&is_enough), &mut *opened.store);
-        let status = status.and_then(|mut status| {
-            status::note_lost_pauses(&mut status.keys, &mut *opened.store)?;
-            Ok(status)
-        });
         let mut read = status.map_err(|refusal| {
             let text = not_read(&refusal.text);
             if refusal.exit != Exit::Unsafe {
@@ -241,20 +236,19 @@ fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> (Timing, TimingOrigin) {
 }
 
 /// Measures the bucket, and returns all findings about it.
-fn of_bucket(args: &DoctorArgs, opened: &mut Opened, timing: Timing) -> Vec<Finding> {
-    let Opened { store, exists, met, found, findings } = opened;
-    let mut findings = std::mem::take(findings);
+fn of_bucket(args: &DoctorArgs, opened: Opened, timing: Timing) -> Vec<Finding> {
+    let Opened { mut store, exists, met, found, mut findings } = opened;
     if let Some(replicas) = found.replicas {
-        findings.extend(store::replicas(&args.bucket.name, found));
+        findings.extend(store::replicas(&args.bucket.name, &found));
         findings.push(store::election(replicas, timing));
-        findings.push(store::fsync(met, replicas, found.is_in_memory));
+        findings.push(store::fsync(&met, replicas, found.is_in_memory));
     }
-    if *exists != Ok(true) {
+    if exists != Ok(true) {
         return findings;
     }
     let (count, renewal) = (args.samples, timing.renewal());
-    let reads = ("read", sample::reads(&mut **store, count, renewal));
-    for (name, samples) in [reads, ("write", sample::writes(&mut **store, count, renewal))] {
+    let reads = ("read", sample::reads(&mut *store, count, renewal));
+    for (name, samples) in [reads, ("write", sample::writes(&mut *store, count, renewal))] {
         findings.push(match samples {
             Ok(samples) => store::round_trips(name, &samples, timing),
             Err(error) => store::refused(name, &error),

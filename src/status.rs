@@ -87,13 +87,10 @@ pub fn run(
     mut bucket: Box<dyn Bucket>,
 ) -> Result<Ended, Refusal> {
     // Where no agent has answered, nothing is said of a name but that nothing is known.
-    let is_known = |key: &str, all: &[KeyStatus]| all.iter().any(|status| status.key == key);
+    let is_known = |_: &KeyStatus| true;
     let asks_agents = matches!(request.form, Form::Table | Form::Json);
     let is_enough: Option<IsEnough<'_>> = if asks_agents { Some(&is_known) } else { None };
-    let mut status = Reader::new(source).read(&request.keys, is_enough, &mut *bucket)?;
-    if let Form::Table = request.form {
-        note_lost_pauses(&mut status.keys, &mut *bucket)?;
-    }
+    let status = Reader::new(source).read(&request.keys, is_enough, &mut *bucket)?;
     let of_first = || request.keys.first().and_then(|key| find(&status, key));
     let text = match &request.form {
         Form::Table => text::table(&status, &request.keys),
@@ -136,9 +133,9 @@ fn find<'a>(status: &'a Status, key: &str) -> Option<&'a KeyStatus> {
     named.min_by_key(|status| status.kind)
 }
 
-/// Whether a command has heard enough of the agents of a key, by all statuses with what has been
-/// heard so far: it would not say that one is missing.
-pub(crate) type IsEnough<'a> = &'a dyn Fn(&str, &[KeyStatus]) -> bool;
+/// Whether a command has heard enough of the agents of a key, by what stands under it with what has
+/// been heard so far: it would not say that one is missing.
+pub(crate) type IsEnough<'a> = &'a dyn Fn(&KeyStatus) -> bool;
 
 /// Reads a bucket as often as a command wants, and asks its agents.
 pub(crate) struct Reader<'a> {
@@ -177,9 +174,10 @@ impl<'a> Reader<'a> {
         bucket: &mut dyn Bucket,
         is_enough: impl Fn(&KeyStatus) -> bool,
     ) -> Result<Option<KeyStatus>, Refusal> {
-        let is_enough = |key: &str, all: &[KeyStatus]| of_agents(all, key).is_some_and(&is_enough);
+        let is_of_agents = |status: &KeyStatus| status.kind == Kind::Agent;
+        let is_enough = |status: &KeyStatus| is_of_agents(status) && is_enough(status);
         let status = self.read(std::slice::from_ref(key), Some(&is_enough), bucket)?;
-        Ok(of_agents(&status.keys, key).cloned())
+        Ok(status.keys.into_iter().find(is_of_agents))
     }
 
     /// Reads what stands under the wanted names, or all if there are none, and asks the agents what
@@ -253,10 +251,13 @@ impl<'a> Reader<'a> {
         let (said, not_asked) = agents::request(wait, bucket, self.source, self.looks, |said| {
             let mut all = keys.clone();
             assemble::add_agents(&mut all, said);
-            asked.iter().filter(|key| !is_enough(key, &all)).cloned().collect()
+            all.retain(|status| is_enough(status));
+            let is_lacking = |key: &&String| all.iter().all(|status| status.key != **key);
+            asked.iter().filter(is_lacking).cloned().collect()
         })?;
         self.not_asked = not_asked;
         assemble::add_agents(keys, &said);
+        note_lost_pauses(keys, bucket)?;
         let answered = said.into_keys().map(|(key, incarnation)| Known { key, name: incarnation });
         self.answered = answered.collect();
         Ok(())
@@ -268,7 +269,7 @@ impl<'a> Reader<'a> {
 /// # Errors
 ///
 /// Why the bucket was not read.
-pub(crate) fn note_lost_pauses(keys: &mut [KeyStatus], bucket: &mut dyn Bucket) -> StoreResult<()> {
+fn note_lost_pauses(keys: &mut [KeyStatus], bucket: &mut dyn Bucket) -> StoreResult<()> {
     for status in keys.iter_mut().filter(|status| status.paused.is_none()) {
         let observed = status.agents.iter().filter(|agent| agent.paused);
         if let Some(serial) = observed.map(|agent| agent.pause).max() {
@@ -285,10 +286,6 @@ pub(crate) fn not_asked(why: &str) -> String {
     format!(
         "the agents cannot be asked what they do: {why}; see Rights in NATS in putex help theory"
     )
-}
-
-pub(crate) fn of_agents<'a>(all: &'a [KeyStatus], key: &str) -> Option<&'a KeyStatus> {
-    all.iter().find(|status| status.kind == Kind::Agent && status.key == key)
 }
 
 /// Returns the entries that are asked for, with their ages. Tickets for other names may block those
