@@ -10,12 +10,11 @@ use super::model::{
     TimingStatus,
 };
 use crate::core::agent_status::seconds;
-use crate::core::lease::{LeaseState, LeaseTime, StoredLease};
-use crate::core::observed::WriteBounds;
+use crate::core::lease::StoredLease;
 use crate::core::tickets::{self, Decision, StoredTicket, Ticket};
-use crate::core::timing::lengthened;
+use crate::core::timing::{lengthened, shortened};
 use crate::core::{
-    AgentStatus, DRIFT_PPM_DEFAULT, Instant, Lease, Ms, RecordState, Seat, Timing, sanitize_field,
+    AgentStatus, DRIFT_PPM_DEFAULT, Lease, Ms, RecordState, Seat, Timing, sanitize_field,
 };
 use crate::store::lock_key::to_key_state;
 use crate::store::name::PAUSE_PREFIX;
@@ -172,9 +171,7 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
     let lock = timing
         .zip(lease)
         .map(|(timing, lease)| (lease.lock_time(), timing.takeover_wait(lease.lock_time())));
-    let is_overdue = lock.zip(age).is_some_and(|((_, most), age)| age > most);
     let state = match lease.map(|lease| lease.state) {
-        _ if is_overdue => HolderState::Overdue,
         Some(RecordState::Taking) => HolderState::Taking,
         Some(RecordState::Active | RecordState::Released) | None => HolderState::Active,
     };
@@ -190,17 +187,18 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
     })
 }
 
-/// Returns a holder of which no more is known. `lock`: how long after its last write others may
-/// have the name, at least and at most.
+/// Returns a holder of which no more is known, which is overdue if it has run out. `lock`: how long
+/// after its last write others may have the name, at least and at most.
 fn holder(
     token: &str,
     state: HolderState,
     age: Option<Duration>,
     lock: Option<(Duration, Duration)>,
 ) -> Holder {
+    let is_overdue = has_run_out(lock, age);
     Holder {
         token: sanitize_field(token),
-        state,
+        state: if is_overdue { HolderState::Overdue } else { state },
         renewed_age_seconds: age.map(seconds),
         expires_in_seconds: lock.zip(age).map(|((least, most), age)| Bounds {
             min: seconds(least.saturating_sub(age)),
@@ -220,7 +218,7 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
     let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
     // A ticket that is over waits for no other that is over: owners that were killed left them all.
     let is_over = |(stored, age): &Aged<StoredTicket>| {
-        let is_old = |ticket: &Ticket| is_overdue(ticket, *age);
+        let is_old = |ticket: &Ticket| has_run_out(lasts(ticket), *age);
         stored.ticket.as_ref().is_ok_and(is_old) || stored.had_ended(&standing)
     };
     let live = tickets.iter().filter(|aged| !is_over(aged));
@@ -287,8 +285,8 @@ fn lasts(ticket: &Ticket) -> Option<(Duration, Duration)> {
     lifetime.map(|lifetime| (lifetime, lengthened(lifetime, DRIFT_PPM_DEFAULT)))
 }
 
-fn is_overdue(ticket: &Ticket, age: Option<Duration>) -> bool {
-    lasts(ticket).zip(age).is_some_and(|((_, most), age)| age > most)
+fn has_run_out(lock: Option<(Duration, Duration)>, age: Option<Duration>) -> bool {
+    lock.zip(age).is_some_and(|((_, most), age)| age > most)
 }
 
 /// `is_over`: it has run out, or had ended and was restored.
@@ -333,22 +331,10 @@ fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<Holder> {
             return Some(Holder { remark: Some(why.clone()), ..holder });
         }
     };
-    let time = LeaseTime { duration: lease.duration, drift_ppm: DRIFT_PPM_DEFAULT };
-    // On a clock of its own, which began when the lease was written.
-    let begin = Instant::from_boot(Duration::ZERO);
-    let (written, now) = (WriteBounds::of_own(begin, begin), age.map(Instant::from_boot));
-    let state = now.map(|now| time.state(written, now));
-    let bounds = now.and_then(|now| {
-        let (least, most) = (time.held_until(written)?, time.run_out_at(written));
-        Some(Bounds { min: seconds(least.since(now)), max: seconds(most.since(now)) })
-    });
-    let is_over = state == Some(LeaseState::RunOut);
-    let state = if is_over { HolderState::Overdue } else { HolderState::Active };
-    Some(Holder {
-        term: Some(lease.term_at(*revision).0),
-        expires_in_seconds: bounds,
-        ..holder(&lease.holder, state, age, None)
-    })
+    let least = shortened(lease.duration, DRIFT_PPM_DEFAULT);
+    let lasts = Some((least, lengthened(lease.duration, DRIFT_PPM_DEFAULT)));
+    let holder = holder(&lease.holder, HolderState::Active, age, lasts);
+    Some(Holder { term: Some(lease.term_at(*revision).0), ..holder })
 }
 
 #[cfg(test)]
