@@ -4,10 +4,9 @@ use super::line::Line;
 use super::settings::Faults;
 use super::table::Name;
 use super::value::{device, within};
-use super::{BucketArgs, Invocation, resolve, unexpected, usage};
+use super::{BucketArgs, Invocation, resolve};
 use crate::core::Timing;
 use crate::exit::Refusal;
-use crate::store::name::valid_agents_key;
 
 /// The arguments of `putex doctor`, each of them valid.
 #[derive(Debug)]
@@ -39,9 +38,6 @@ pub const FINDINGS: [&str; 18] = [
 /// Returns the invocation of a line. A refusal of the settings is in it: a plugin of a monitoring
 /// system reports that too.
 pub(super) fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
-    if let [_, more, ..] = &line.words[..] {
-        return Err(unexpected(more, "write one KEY, or none for all"));
-    }
     let is_json = line.has(Name::Json);
     let args = Box::new(line.complete().and_then(|line| args(&line)));
     Ok(Invocation::Doctor { is_json, args })
@@ -49,10 +45,10 @@ pub(super) fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
 
 fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
     let settings = &line.settings;
-    let key = line.words.first();
-    if let Some(key) = key {
-        valid_agents_key(key).map_err(|why| usage(format!("KEY: {why}")))?;
-    }
+    let key = match line.words[..] {
+        [] => None,
+        _ => Some(line.agents_key("one KEY, or none for all")?),
+    };
     let bucket = line.bucket()?;
     let mut faults = Faults::default();
     let timing = resolve::timing(settings, &mut faults);
@@ -65,7 +61,7 @@ fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
     let ignored = names.collect::<Result<_, _>>();
     Ok(DoctorArgs {
         bucket,
-        key: key.cloned(),
+        key,
         timing: faults.or_first(timing)?,
         is_timing_given: [Name::Renewal, Name::Failures, Name::Confirmations]
             .into_iter()

@@ -31,6 +31,7 @@ pub fn parse(
     let without_command = if words.peek().is_none() { Subcommand::Help } else { Subcommand::Agent };
     let first = words.peek().and_then(|word| word.to_str()).map(str::to_owned);
     let subcommand = first.as_deref().and_then(Subcommand::find);
+    let of = subcommand.unwrap_or(without_command);
     let unknown = first.filter(|word| subcommand.is_none() && !word.starts_with('-'));
     if let Some(word) = unknown.as_deref().filter(|word| instead_of(word).is_some()) {
         return Err(no_command(word));
@@ -61,7 +62,6 @@ pub fn parse(
                 continue;
             }
         };
-        let of = subcommand.unwrap_or(Subcommand::Agent);
         let Some(flag) = Flag::find(&written, of) else {
             return Err(match positionals.is_empty() || !is_of_agent(of) {
                 true => no_option(&written, subcommand),
@@ -86,7 +86,6 @@ pub fn parse(
         }
         settings.set(flag.name, typed(text, "option", written));
     }
-    let of = subcommand.unwrap_or(without_command);
     refuse_words(subcommand, of, &positionals, &settings, unknown)?;
     invocation(Line { of, settings, words: positionals, rest, environment })
 }
