@@ -88,8 +88,10 @@ pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusa
         (_, "--key" | "--name") if takes_name(of) => {
             &format!("not an option of putex {}; write the name without it", of.name())
         }
-        (Subcommand::Lock, _) if lock::is_for_descriptors(written) => lock::LIVES_AS_COMMAND,
-        (Subcommand::Lock | Subcommand::Put, number) if is_negative_number(number) => {
+        (Subcommand::Lock, "-u" | "--unlock" | "-F" | "--no-fork") => lock::LIVES_AS_COMMAND,
+        (Subcommand::Lock | Subcommand::Put, number)
+            if number[1..].starts_with(char::is_numeric) =>
+        {
             "no such option; write -- before a word that begins with -"
         }
         _ => &why_no_option(written, of),
@@ -101,10 +103,6 @@ pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusa
 fn takes_name(of: Subcommand) -> bool {
     use Subcommand::{Doctor, Grab, Lease, Lock, Pause, Put, Release, Resume, Status, Switchover};
     [Doctor, Grab, Lease, Lock, Pause, Put, Release, Resume, Status, Switchover].contains(&of)
-}
-
-fn is_negative_number(written: &str) -> bool {
-    written.chars().nth(1).is_some_and(|letter| letter.is_ascii_digit())
 }
 
 /// Returns why a command does not take an option that has no answer of its own.

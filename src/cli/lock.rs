@@ -28,16 +28,6 @@ const ONE_NAME: &str = "a lock has one name; take one lock inside another, or lo
 
 const SHELL: &str = "/bin/sh";
 
-/// Returns whether flock(1) has this option for a lock that is held by an open file.
-pub(super) fn is_for_descriptors(written: &str) -> bool {
-    ["-u", "--unlock", "-F", "--no-fork"].contains(&written)
-}
-
-/// Returns the refusal of an option that stands before the name and belongs behind it.
-pub(super) fn refuse_early(written: &str) -> Refusal {
-    usage(format!("{written} comes after the name; write putex lock NAME -c STRING"))
-}
-
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let settings = &line.settings;

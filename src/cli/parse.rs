@@ -73,7 +73,8 @@ pub fn parse(
         } else if flag.name == Name::Version {
             return Ok(Invocation::Print(format!("putex {}\n", env!("CARGO_PKG_VERSION"))));
         } else if flag.name == Name::CommandString {
-            return Err(lock::refuse_early(&written));
+            let why = "comes after the name; write putex lock NAME -c STRING";
+            return Err(usage(format!("{written} {why}")));
         }
         let text = match flag.value {
             "" => "yes".to_owned(),
