@@ -178,6 +178,10 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Status, Finding
             Finding::bad("agents", Level::Critical, text, advice)
         })?;
         read.keys.retain(|status| status.kind == Kind::Agent);
+        if let ([], Some(key)) = (&read.keys[..], &args.key) {
+            let unknown = KeyStatus::new(key.clone(), Kind::Agent, Vec::new(), Vec::new());
+            read.keys.push(unknown);
+        }
         if read.keys.iter().all(|it| is_at_rest(&it.agents) && it.too_many().is_none())
             || sys::now().since(began) >= reader.longest_wait()
         {
@@ -210,9 +214,6 @@ fn of_keys(args: &DoctorArgs, keys: &[KeyStatus]) -> Vec<Finding> {
         let timing = args.timing;
         (timing.renewal().as_millis() as u64, timing.failures(), timing.confirmations())
     });
-    if let ([], Some(key)) = (keys, &args.key) {
-        return agents::unknown_key(key);
-    }
     if keys.is_empty() {
         let advice = "name the KEY of agents that have not had a lock yet";
         return vec![Finding::unknown("agents", "the bucket has no locks of agents", advice)];

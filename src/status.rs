@@ -214,14 +214,13 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        let tickets = assemble::tickets_of(tickets);
         self.renewal = assemble::largest_renewal(&agents).unwrap_or(RENEWAL_UNKNOWN);
         let mut keys = assemble::agents(agents, wanted);
         let is_pause = |entry: &Aged<Entry>| entry.0.key.starts_with(name::PAUSE_PREFIX);
         let (pauses, switchovers) = requests.into_iter().partition(is_pause);
         assemble::add_switchovers(&mut keys, switchovers);
         assemble::add_pauses(&mut keys, pauses, SystemTime::now());
-        keys.extend(assemble::locks(&tickets, settled));
+        keys.extend(assemble::locks(tickets, settled));
         keys.extend(assemble::leases(leases, epoch.as_deref().unwrap_or_default()));
         keys.retain(|status| wanted.is_empty() || wanted.iter().any(|name| is_about(status, name)));
         if let Some(is_enough) = is_enough.filter(|_| epoch.is_some()) {
@@ -271,11 +270,13 @@ impl<'a> Reader<'a> {
 /// Why the bucket was not read.
 fn note_lost_pauses(keys: &mut [KeyStatus], bucket: &mut dyn Bucket) -> StoreResult<()> {
     for status in keys.iter_mut().filter(|status| status.paused.is_none()) {
-        let observed = status.agents.iter().filter(|agent| agent.paused);
-        if let Some(serial) = observed.map(|agent| agent.pause).max() {
+        let observed: Vec<_> = status.agents.iter().filter(|agent| agent.paused).collect();
+        if let Some(serial) = observed.iter().map(|agent| agent.pause).max() {
             // The pause may have begun or ended since the bucket was read.
             let read = pause::read(bucket, &status.key, sys::now().after(ANSWER_MAX))?;
-            status.has_lost_pause = read.pause.is_none() && read.serial < serial;
+            let tokens = observed.iter().map(|agent| &*agent.token).collect::<Vec<_>>().join(" ");
+            let lost = format!("paused by a pause that the bucket has lost: {tokens}");
+            status.lost_pause = Some(lost).filter(|_| read.pause.is_none() && read.serial < serial);
         }
     }
     Ok(())

@@ -42,12 +42,6 @@ pub(super) fn is_fit(status: &KeyStatus, is_local: bool) -> bool {
     answers(status).level == Level::Ok && standby(status, is_local).level == Level::Ok
 }
 
-/// Returns the findings about a key of which nothing is known: no agent answers, and neither a lock
-/// nor a pause is there.
-pub(super) fn unknown_key(key: &str) -> Vec<Finding> {
-    [no_agent(), nobody_would()].into_iter().map(|finding| finding.of_key(key)).collect()
-}
-
 /// Returns a finding about the agents of these keys as it is to be told when this user may not ask
 /// the agents, for this reason: what rests on their answers is not known.
 pub(super) fn without_answers(finding: Finding, keys: &[KeyStatus], why: &str) -> Finding {
@@ -71,17 +65,8 @@ fn overdue(status: &KeyStatus) -> impl Iterator<Item = &Holder> {
     status.holders.iter().filter(|holder| holder.state == HolderState::Overdue)
 }
 
-fn no_agent() -> Finding {
-    let advice = "start an agent of this key, or name another KEY";
-    Finding::bad("agents", Level::Warning, "no agent answers, and nobody has the lock", advice)
-}
-
 /// The beginning of what is found where nobody runs the service.
 const NOBODY: &str = "nobody has the lock, and no agent would take it";
-
-fn nobody_would() -> Finding {
-    Finding::bad("standby", Level::Critical, NOBODY, "start the agents of this key")
-}
 
 /// Returns tokens in one text.
 fn joined<'a>(tokens: impl IntoIterator<Item = &'a str>) -> String {
@@ -112,7 +97,8 @@ fn answers(status: &KeyStatus) -> Finding {
                       $SRV.STATS.putex";
         Finding::bad("agents", warning, text, advice)
     } else if agents.is_empty() {
-        no_agent()
+        let advice = "start an agent of this key, or name another KEY";
+        Finding::bad("agents", warning, "no agent answers, and nobody has the lock", advice)
     } else {
         let tokens = joined(agents.iter().map(|agent| &*agent.token));
         let Some(due) = status.agents_due() else {
@@ -266,7 +252,7 @@ fn pause(status: &KeyStatus) -> Finding {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         format!("paused until {until} by {by}{reason}: nobody takes over")
     });
-    match standing.or_else(|| status.lost_pause()) {
+    match standing.or_else(|| status.lost_pause.clone()) {
         None => Finding::ok("pause", "no pause stands"),
         Some(text) => {
             let advice = "it ends by itself; putex resume ends it sooner";

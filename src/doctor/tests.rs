@@ -235,7 +235,6 @@ fn it_is_critical_that_nobody_runs_the_service_and_nobody_would() {
     assert_eq!(sick[1].text, says);
     let ended = of(&[], Vec::new());
     assert_eq!(level_of(&ended, "standby"), Level::Critical);
-    assert_eq!(agents::unknown_key("web"), ended[..2]);
     assert_eq!(level_of(&ended, "service"), Level::Unknown);
     let dead = of(&[("h1", HolderState::Overdue)], vec![agent("h2", "b", false)]);
     assert_eq!(level_of(&dead, "standby"), Level::Critical);

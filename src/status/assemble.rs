@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::agents::Said;
 use super::answer_wait::Known;
 use super::model::{
-    Bounds, Holder, HolderState, KeyState, KeyStatus, Kind, PauseStatus, SwitchoverStatus,
-    TimingStatus,
+    Bounds, Holder, HolderState, KeyStatus, Kind, PauseStatus, SwitchoverStatus, TimingStatus,
 };
 use crate::core::agent_status::seconds;
 use crate::core::lease::StoredLease;
@@ -49,7 +48,7 @@ pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStat
             agent(entry, *age, has_seats.then_some(seat))
         };
         let holders = seats.into_iter().filter_map(holder).collect();
-        key_status(key, Kind::Agent, holders, Vec::new())
+        KeyStatus::new(key, Kind::Agent, holders, Vec::new())
     };
     groups.into_iter().map(status).collect()
 }
@@ -102,7 +101,7 @@ fn of_agents<'a>(keys: &'a mut Vec<KeyStatus>, key: &str) -> &'a mut KeyStatus {
     let is_of = |status: &KeyStatus| status.kind == Kind::Agent && status.key == key;
     let at = keys.iter().position(is_of).unwrap_or(keys.len());
     if at == keys.len() {
-        keys.push(key_status(key.to_owned(), Kind::Agent, Vec::new(), Vec::new()));
+        keys.push(KeyStatus::new(key.to_owned(), Kind::Agent, Vec::new(), Vec::new()));
     }
     &mut keys[at]
 }
@@ -145,21 +144,6 @@ pub(super) fn known_holders(keys: &[KeyStatus]) -> impl Iterator<Item = Known> {
         let holders = status.holders.iter().filter(|holder| holder.timing.is_some());
         holders.map(|it| Known { key: status.key.clone(), name: it.token.clone() })
     })
-}
-
-fn key_status(key: String, kind: Kind, holders: Vec<Holder>, waiters: Vec<Holder>) -> KeyStatus {
-    let state = state_of(kind, &holders, &waiters);
-    let (agents, switchover, paused) = (Vec::new(), None, None);
-    let has_lost_pause = false;
-    KeyStatus { key, kind, state, holders, waiters, agents, switchover, paused, has_lost_pause }
-}
-
-/// Returns whether somebody holds a name: where somebody waits, nobody else gets it, and a lock or
-/// lease that has run out is free.
-fn state_of(kind: Kind, holders: &[Holder], waiters: &[Holder]) -> KeyState {
-    let is_over = |holder: &Holder| kind != Kind::Agent && holder.state == HolderState::Overdue;
-    let is_free = waiters.is_empty() && holders.iter().all(is_over);
-    if is_free { KeyState::Free } else { KeyState::Held }
 }
 
 /// Returns the agent that holds a key; `None` if nobody does.
@@ -208,13 +192,11 @@ fn holder(
     }
 }
 
-pub(super) fn tickets_of(entries: Vec<Aged<Entry>>) -> Vec<Aged<StoredTicket>> {
-    entries.into_iter().filter_map(|(entry, age)| Some((standing(entry)?, age))).collect()
-}
-
 /// Returns the names of locks that tickets stand for, with those who hold and wait. `settled`: so
 /// long the tickets of a lost bucket were waited for; a ticket that lasts longer is not granted.
-pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<KeyStatus> {
+pub(super) fn locks(entries: Vec<Aged<Entry>>, settled: Duration) -> Vec<KeyStatus> {
+    let ticket = |(entry, age)| Some((standing(entry)?, age));
+    let tickets: Vec<Aged<StoredTicket>> = entries.into_iter().filter_map(ticket).collect();
     let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
     // A ticket that is over waits for no other that is over: owners that were killed left them all.
     let is_over = |(stored, age): &Aged<StoredTicket>| {
@@ -223,8 +205,8 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
     };
     let live = tickets.iter().filter(|aged| !is_over(aged));
     let live: Vec<StoredTicket> = live.map(|(ticket, _)| ticket.clone()).collect();
-    let mut found: BTreeMap<String, KeyStatus> = BTreeMap::new();
-    for aged in tickets {
+    let mut found: BTreeMap<String, (Vec<Holder>, Vec<Holder>)> = BTreeMap::new();
+    for aged in &tickets {
         let (stored, age) = aged;
         let ticket = match &stored.ticket {
             Ok(ticket) => ticket,
@@ -233,7 +215,8 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
                 let element = stored.key.split('.').nth(1).unwrap_or("?");
                 let holder = holder("?", HolderState::Unreadable, *age, None);
                 let remark = Some(format!("{}: {}", stored.key, why.why));
-                lock_of(&mut found, element.to_owned()).holders.push(Holder { remark, ..holder });
+                let (holders, _) = found.entry(element.to_owned()).or_default();
+                holders.push(Holder { remark, ..holder });
                 continue;
             }
         };
@@ -252,11 +235,11 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
                 Some((ahead, tickets::decision::describe(&blockers, None)))
             }
         };
-        let status = lock_of(&mut found, ticket.name.to_string());
+        let (holders, waiters) = found.entry(ticket.name.to_string()).or_default();
         let holder = lock_holder(stored, ticket, *age, is_over);
         match blockers {
-            None => status.holders.push(holder),
-            Some((ahead, why)) => status.waiters.push(Holder {
+            None => holders.push(holder),
+            Some((ahead, why)) => waiters.push(Holder {
                 ahead: Some(ahead),
                 state: if is_over { HolderState::Overdue } else { HolderState::Waiting },
                 remark: Some(why),
@@ -264,18 +247,12 @@ pub(super) fn locks(tickets: &[Aged<StoredTicket>], settled: Duration) -> Vec<Ke
             }),
         }
     }
-    for status in found.values_mut() {
-        status.holders.sort_by_key(|holder| (holder.slot, holder.term));
-        status.waiters.sort_by_key(|waiter| waiter.term);
-        status.state = state_of(status.kind, &status.holders, &status.waiters);
-    }
-    found.into_values().collect()
-}
-
-/// Returns the status of a lock, which is added if it is not there.
-fn lock_of(found: &mut BTreeMap<String, KeyStatus>, name: String) -> &mut KeyStatus {
-    let none = || key_status(name.clone(), Kind::Lock, Vec::new(), Vec::new());
-    found.entry(name.clone()).or_insert_with(none)
+    let status = |(name, (mut holders, mut waiters)): (String, (Vec<Holder>, Vec<Holder>))| {
+        holders.sort_by_key(|holder| (holder.slot, holder.term));
+        waiters.sort_by_key(|waiter| waiter.term);
+        KeyStatus::new(name, Kind::Lock, holders, waiters)
+    };
+    found.into_iter().map(status).collect()
 }
 
 /// Returns how long a ticket lasts, at least and at most. A ticket in a directory ends with its
@@ -316,7 +293,7 @@ pub(super) fn leases(entries: Vec<Aged<Entry>>, epoch: &str) -> Vec<KeyStatus> {
     let lease = |(entry, age): Aged<Entry>| {
         let (name, stored) = leases::of_entry(entry, epoch)?;
         let holder = lease_holder(&stored, age)?;
-        Some(key_status(name.to_string(), Kind::Lease, vec![holder], Vec::new()))
+        Some(KeyStatus::new(name.to_string(), Kind::Lease, vec![holder], Vec::new()))
     };
     entries.into_iter().filter_map(lease).collect()
 }

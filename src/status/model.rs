@@ -57,12 +57,27 @@ pub struct KeyStatus {
     pub switchover: Option<SwitchoverStatus>,
     /// The pause that stands.
     pub paused: Option<PauseStatus>,
-    /// Agents are paused by a pause that the bucket has lost.
+    /// Which agents are paused by a pause that the bucket has lost, for people.
     #[serde(skip)]
-    pub(crate) has_lost_pause: bool,
+    pub(crate) lost_pause: Option<String>,
 }
 
 impl KeyStatus {
+    /// Returns the status of a name of which no more is known. Somebody holds it where somebody
+    /// waits: nobody else gets it. A lock or lease that has run out is free.
+    pub(crate) fn new(
+        key: String,
+        kind: Kind,
+        holders: Vec<Holder>,
+        waiters: Vec<Holder>,
+    ) -> KeyStatus {
+        let is_over = |it: &Holder| kind != Kind::Agent && it.state == HolderState::Overdue;
+        let is_free = waiters.is_empty() && holders.iter().all(is_over);
+        let state = if is_free { KeyState::Free } else { KeyState::Held };
+        let (agents, switchover, paused, lost_pause) = (Vec::new(), None, None, None);
+        KeyStatus { key, kind, state, holders, waiters, agents, switchover, paused, lost_pause }
+    }
+
     /// Returns how many agents there are to be, if fewer have answered.
     pub(crate) fn agents_due(&self) -> Option<u32> {
         let due = self.agents.iter().filter_map(|agent| agent.agents).max()?;
@@ -75,14 +90,6 @@ impl KeyStatus {
             |holder: &&Holder| self.kind == Kind::Agent || holder.state != HolderState::Overdue;
         let is_held = self.state == KeyState::Held;
         self.holders.iter().filter(stands).filter(move |_| is_held)
-    }
-
-    /// Says which agents are paused by a pause that the bucket has lost, if there are any.
-    pub(crate) fn lost_pause(&self) -> Option<String> {
-        let paused = self.agents.iter().filter(|agent| agent.paused);
-        let tokens: Vec<_> = paused.map(|agent| &*agent.token).collect();
-        self.has_lost_pause
-            .then(|| format!("paused by a pause that the bucket has lost: {}", tokens.join(" ")))
     }
 
     /// Returns the answer of an agent with this token, if there is one.

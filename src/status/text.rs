@@ -90,7 +90,7 @@ fn warnings(status: &KeyStatus) -> Vec<String> {
         format!("WARNING: {} holds it and does not answer: {why}", holder.token)
     });
     let too_many = status.too_many().map(|what| format!("CRITICAL: {what}"));
-    let lost = status.lost_pause();
+    let lost = status.lost_pause.as_ref();
     let lost = lost.map(|what| format!("WARNING: {what}; putex resume {} ends it", status.key));
     too_many.into_iter().chain(lost).chain(fewer).chain(silent).collect()
 }

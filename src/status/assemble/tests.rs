@@ -4,6 +4,7 @@ use super::*;
 use crate::core::Revision;
 use crate::core::tickets::Mode;
 use crate::core::{Incarnation, Priority, Record};
+use crate::status::model::KeyState;
 use crate::store::Content;
 use crate::store::lock_key::to_content as record_content;
 use crate::store::tickets::entry::to_content as ticket_content;
@@ -131,7 +132,7 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
         ticket("lock.db.4", 4, "h4", Mode::Exclusive, "db"),
         ticket("lock.db.x.2", 2, "h2", Mode::Shared, "db/x"),
     ];
-    let all = locks(&tickets_of(entries.clone()), 15 * SECOND);
+    let all = locks(entries.clone(), 15 * SECOND);
     // Nobody else gets what somebody waits for.
     let held = KeyState::Held;
     assert_eq!(names(&all), [("db", held), ("db/x", held)]);
@@ -144,7 +145,7 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
     assert_eq!((waiters(0), waiters(1)), (vec![("h4", 3)], vec![("h3", 2)]));
     assert_eq!(all[1].holders[0].expires_in_seconds, Some(Bounds { min: 14.0, max: 14.15 }));
     // In a bucket that is too young nobody has a lock.
-    let young = locks(&tickets_of(entries), 14 * SECOND);
+    let young = locks(entries, 14 * SECOND);
     assert!(young.iter().all(|status| status.holders.is_empty()), "{young:?}");
     let first = &young[1].waiters[0];
     assert_eq!((&*first.token, first.ahead), ("h1", Some(1)));
@@ -157,7 +158,7 @@ fn a_ticket_that_cannot_be_read_is_shown_as_one_that_holds() {
     entry.content.headers.retain(|(name, _)| name != "Putex-Mode");
     let unreadable = (entry, age);
     let other = ticket("lock.db.2", 2, "h2", Mode::Exclusive, "db");
-    let all = locks(&tickets_of(vec![unreadable, other]), 15 * SECOND);
+    let all = locks(vec![unreadable, other], 15 * SECOND);
     assert_eq!(names(&all), [("db", KeyState::Held)]);
     assert_eq!(all[0].holders[0].state, HolderState::Unreadable);
     assert_eq!(all[0].waiters[0].ahead, Some(1));
@@ -203,7 +204,7 @@ fn who_waits_says_for_whom_and_whether_it_is_still_there() {
     let holder = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
     let (entry, _) = ticket("lock.db.x.2", 2, "h2", Mode::Exclusive, "db/x");
     for (age, state) in [(14_000, HolderState::Waiting), (16_000, HolderState::Overdue)] {
-        let all = locks(&tickets_of(vec![holder.clone(), (entry.clone(), at(age))]), 15 * SECOND);
+        let all = locks(vec![holder.clone(), (entry.clone(), at(age))], 15 * SECOND);
         let [waiter] = &all[1].waiters[..] else { panic!("{all:?}") };
         assert_eq!((waiter.state, waiter.remark.as_deref()), (state, Some("behind h1")));
     }
@@ -216,7 +217,7 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
     let (first, _) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
     let (second, _) = ticket("lock.db.2", 2, "h2", Mode::Exclusive, "db");
     let late = || vec![(first.clone(), at(15_200)), (second.clone(), at(15_300))];
-    let all = locks(&tickets_of(late()), 15 * SECOND);
+    let all = locks(late(), 15 * SECOND);
     assert_eq!(names(&all), [("db", KeyState::Free)]);
     let overdue = HolderState::Overdue;
     assert_eq!(who(&all[0].holders), [("h1", None, overdue), ("h2", None, overdue)]);
@@ -224,7 +225,7 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
     assert!(remark.contains("nor released in time: who comes next waits 15.15 s"), "{remark}");
     // A ticket that has come since waits for both, and is listed as the one that waits.
     let third = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
-    let all = locks(&tickets_of(late().into_iter().chain([third]).collect()), 15 * SECOND);
+    let all = locks(late().into_iter().chain([third]).collect(), 15 * SECOND);
     assert_eq!(names(&all), [("db", KeyState::Held)]);
     let [waiter] = &all[0].waiters[..] else { panic!("{all:?}") };
     assert_eq!((&*waiter.token, waiter.ahead), ("h3", Some(2)));
@@ -235,7 +236,7 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
     // However young the two look then.
     for restored in [late(), vec![(first.clone(), at(0)), (second.clone(), at(0))]] {
         let all = restored.into_iter().chain([(granted.clone(), age)]).collect();
-        let all = locks(&tickets_of(all), 15 * SECOND);
+        let all = locks(all, 15 * SECOND);
         let active = HolderState::Active;
         let due = [("h1", None, overdue), ("h2", None, overdue), ("h3", None, active)];
         assert_eq!((who(&all[0].holders), all[0].waiters.len()), (due.to_vec(), 0));

@@ -18,16 +18,8 @@ impl KeyStatus {
             timing: Some(TimingStatus { renewal_seconds: 1.0, failures: 3, confirmations: 1 }),
             ..Holder::default()
         };
-        KeyStatus {
-            key: "web".to_owned(),
-            kind: Kind::Agent,
-            state: KeyState::Held,
-            holders: (0..).zip(holders).map(holder).collect(),
-            waiters: Vec::new(),
-            agents,
-            switchover: None,
-            paused: None,
-            has_lost_pause: false,
-        }
+        let holders = (0..).zip(holders).map(holder).collect();
+        let status = KeyStatus::new("web".to_owned(), Kind::Agent, holders, Vec::new());
+        KeyStatus { state: KeyState::Held, agents, ..status }
     }
 }
