@@ -8,7 +8,7 @@ use crate::core::REACH_MAX;
 use crate::core::tickets::grab::LIFETIME_MAX;
 use crate::exit::{Exit, Refusal};
 use crate::nats::bucket::too_few_replicas;
-use crate::operation::{self, WriteEnd};
+use crate::operation;
 use crate::store::name::MARK_KEY;
 use crate::store::{Bucket, FirstKeys, mark, open_or_make};
 use crate::sys;
@@ -29,15 +29,12 @@ pub fn run(bucket: &mut dyn Bucket, name: &str, replicas: u32) -> Result<String,
             return Err(Refusal::new(Exit::Unsafe, why));
         }
         let may = "the mark of the bucket may be missing";
-        let mut mark_it = || {
-            operation::write(bucket, MARK_KEY, may, REACH_MAX, |found| {
-                let mark = mark::of_entry(found.map(|(entry, _)| entry.clone()));
-                let missing = mark.missing(&info.id.epoch, LIFETIME_MAX);
-                missing.map(|missing| mark::to_content(&missing)).ok_or(())
-            })
-        };
         // The mark that stands counts, whoever has written it.
-        while mark_it()? == WriteEnd::Replaced {}
+        let _ = operation::write(bucket, MARK_KEY, may, REACH_MAX, |found, _| {
+            let mark = mark::of_entry(found.map(|(entry, _)| entry.clone()));
+            let missing = mark.missing(&info.id.epoch, LIFETIME_MAX);
+            missing.map(|missing| mark::to_content(&missing)).ok_or(())
+        })?;
     }
     let mut lines = info.remarks;
     match info.retires {

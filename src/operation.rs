@@ -126,35 +126,25 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The end of a write of an operator.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum WriteEnd<Why> {
-    Stands(Revision),
-    /// Nothing is written, for this reason.
-    NotWritten(Why),
-    /// The write may have stood; others have written since. It is not repeated: another operator
-    /// may have ended it, and been told so.
-    Replaced,
-}
-
-/// Writes under a key until the outcome of the write is known, `within` this time at most. `judge`
-/// gets the entry that stands there, and its age, and returns its replacement, or why nothing is
-/// written.
+/// Writes under a key until the outcome of the write is known, `within` this time at most; returns
+/// at which revision it stands. `judge` gets the entry that stands there, and its age, and returns
+/// its replacement, or why nothing is written. It also gets whether its last write may have stood,
+/// and others have written since: they may have ended what that began, and been told so.
 ///
 /// # Errors
 ///
-/// The reason why nothing is written, or why the outcome is not known; the text of the latter
+/// The reason why nothing can be written, or why the outcome is not known; the text of the latter
 /// begins with `may`.
 pub(crate) fn write<Why>(
     bucket: &mut dyn Bucket,
     key: &str,
     may: &str,
     within: Duration,
-    mut judge: impl FnMut(Option<(&Entry, Duration)>) -> Result<Content, Why>,
-) -> Result<WriteEnd<Why>, Refusal> {
+    mut judge: impl FnMut(Option<(&Entry, Duration)>, bool) -> Result<Content, Why>,
+) -> Result<Result<Revision, Why>, Refusal> {
     let until = sys::now().after(within);
     let mut under_way: Option<(PendingWrite, Content)> = None;
-    let mut last_read = Revision(0);
+    let (mut last_read, mut is_replaced) = (Revision(0), false);
     let mut last = failure("");
     while sys::now() < until {
         let by = sys::now().after(ANSWER_MAX);
@@ -178,21 +168,21 @@ pub(crate) fn write<Why>(
             stands.then_some(ATTEMPT)
         };
         match under_way.as_ref().map(|(write, content)| write.read(at, attempt(content))) {
-            Some(Outcome::Held { revision, .. }) => return Ok(WriteEnd::Stands(revision)),
-            Some(Outcome::Replaced) => return Ok(WriteEnd::Replaced),
+            Some(Outcome::Held { revision, .. }) => return Ok(Ok(revision)),
+            Some(Outcome::Replaced) => (is_replaced, under_way) = (true, None),
             Some(_) | None => {}
         }
         let (write, content) = match &mut under_way {
             Some(under_way) => under_way,
-            none => match judge(entry.as_ref().map(|(entry, age)| (entry, *age))) {
+            none => match judge(entry.as_ref().map(|(entry, age)| (entry, *age)), is_replaced) {
                 Ok(content) => none.insert((PendingWrite::send(at, ATTEMPT, sys::now()), content)),
-                Err(why) => return Ok(WriteEnd::NotWritten(why)),
+                Err(why) => return Ok(Err(why)),
             },
         };
         write.send_again(sys::now());
         let written = bucket.write(key, Expected::Key(at), content, None, by);
         match write.answered(written) {
-            Outcome::Held { revision, .. } => return Ok(WriteEnd::Stands(revision)),
+            Outcome::Held { revision, .. } => return Ok(Ok(revision)),
             Outcome::Lost => {
                 last = failure("others have written it at the same time");
                 under_way = None;

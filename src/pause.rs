@@ -19,7 +19,7 @@ use self::agents::Agents;
 use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
 use crate::exit::{Ended, Refusal};
 use crate::log::Destination;
-use crate::operation::{Operation, UNKNOWN_KEY, WriteEnd, write};
+use crate::operation::{Operation, UNKNOWN_KEY, write};
 use crate::status::{Holder, HolderState, KeyStatus};
 use crate::store::pause::{self as stored, StoredPause};
 use crate::store::{Content, Entry};
@@ -172,17 +172,12 @@ impl Process<'_> {
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
         let (mut stood, mut serial, read) = (false, 0, last_read(&self.agents));
-        loop {
-            // Also where no pause stands: the write of one may come yet, and expects what stands.
-            let ended = self.write_end(|found| {
-                stood |= found.and_then(|(entry, age)| stored::standing(entry, age)).is_some();
-                serial = stored::next_serial(found.map(|(entry, _)| entry), read);
-                Some(stored::to_content(None, serial))
-            })?;
-            if let WriteEnd::Stands(_) = ended {
-                break;
-            }
-        }
+        // Also where no pause stands: the write of one may come yet, and expects what stands.
+        self.write_end(|found| {
+            stood |= found.and_then(|(entry, age)| stored::standing(entry, age)).is_some();
+            serial = stored::next_serial(found.map(|(entry, _)| entry), read);
+            Some(stored::to_content(None, serial))
+        })?;
         let done = if stood { "the pause is ended; " } else { "no pause stands; " };
         if let Some(refusal) = self.operation.not_asked_refusal(done) {
             return Err(refusal);
@@ -242,7 +237,13 @@ impl Process<'_> {
         let read = last_read(&self.agents);
         let bucket = &mut *self.operation.bucket;
         let of_key = stored::key_of(key);
-        let written = write(bucket, &of_key, "the pause may be written", REACH_MAX, |found| {
+        let may = "the pause may be written";
+        let written = write(bucket, &of_key, may, REACH_MAX, |found, is_replaced| {
+            if is_replaced {
+                let why = "it may have been paused; others have ended or replaced that since: \
+                           putex status shows what stands";
+                return Err(why.to_owned());
+            }
             let standing = found.and_then(|(entry, age)| stored::standing(entry, age));
             if let Some((other, left)) = &standing
                 && *left > own.lasts
@@ -258,13 +259,7 @@ impl Process<'_> {
             serial = stored::next_serial(found.map(|(entry, _)| entry), read);
             Ok(stored::to_content(Some(own), serial))
         })?;
-        Ok(match written {
-            WriteEnd::Stands(_) => Ok((serial, replaced)),
-            WriteEnd::NotWritten(why) => Err(why),
-            WriteEnd::Replaced => Err("it may have been paused; others have ended or replaced \
-                                       that since: putex status shows what stands"
-                .to_owned()),
-        })
+        Ok(written.map(|_| (serial, replaced)))
     }
 
     /// Writes an end in the place of the own pause. Returns what has become of it.
@@ -272,23 +267,23 @@ impl Process<'_> {
         let read = last_read(&self.agents);
         let ended = self.write_end(|found| withdrawal(found.map(|(entry, _)| entry), own, read))?;
         Ok(match ended {
-            WriteEnd::Stands(_) => "the pause is withdrawn",
-            WriteEnd::NotWritten(()) | WriteEnd::Replaced => {
-                "others have ended or replaced it: putex status shows what stands"
-            }
+            true => "the pause is withdrawn",
+            false => "others have ended or replaced it: putex status shows what stands",
         })
     }
 
-    /// Writes what ends a pause, unless `judge` returns none for what stands.
+    /// Writes what ends a pause, unless `judge` returns none for what stands. Returns whether it is
+    /// written.
     fn write_end(
         &mut self,
         mut judge: impl FnMut(Option<(&Entry, Duration)>) -> Option<Content>,
-    ) -> Result<WriteEnd<()>, Refusal> {
+    ) -> Result<bool, Refusal> {
         let (bucket, key) = (&mut *self.operation.bucket, stored::key_of(&self.request.key));
         let may = "its end may be written";
-        let ended = write(bucket, &key, may, REACH_MAX, |found| judge(found).ok_or(()));
+        let ended = write(bucket, &key, may, REACH_MAX, |found, _| judge(found).ok_or(()));
         let stands = "the pause may stand until it ends by itself";
-        ended.map_err(|refusal| Refusal { text: format!("{stands}: {}", refusal.text), ..refusal })
+        let may_stand = |it: Refusal| Refusal { text: format!("{stands}: {}", it.text), ..it };
+        ended.map(|ended| ended.is_ok()).map_err(may_stand)
     }
 }
 

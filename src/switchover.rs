@@ -19,7 +19,7 @@ use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
 use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
 use crate::exit::{Ended, Exit, Refusal};
-use crate::operation::{Operation, WriteEnd, write};
+use crate::operation::{Operation, write};
 use crate::status::{ANSWER_MAX, KeyStatus};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
@@ -159,22 +159,20 @@ impl Process<'_> {
         let bucket = &mut *self.operation.bucket;
         let of_seat = wanted::key_of(key, own.seat);
         let may = "the request may be written";
-        let written = write(bucket, &of_seat, may, REACH_MAX, |found| {
+        let unknown = || {
+            let why = "the request may have been written; others have replaced it since";
+            Refusal::new(Exit::Unreachable, why)
+        };
+        let written = write(bucket, &of_seat, may, REACH_MAX, |found, is_replaced| {
             match found.and_then(|(entry, age)| wanted::standing(entry, age)) {
                 Some((Switchover { term, to, by, .. }, left)) if term == own.term => {
-                    Err(format!("{by} is about to move it to {to}, for {} still", Ms(left)))
+                    Err(Ok(format!("{by} is about to move it to {to}, for {} still", Ms(left))))
                 }
+                Some(_) | None if is_replaced => Err(Err(unknown())),
                 Some(_) | None => Ok(wanted::to_content(own)),
             }
         })?;
-        match written {
-            WriteEnd::Stands(at) => Ok(Ok(at)),
-            WriteEnd::NotWritten(why) => Ok(Err(why)),
-            WriteEnd::Replaced => {
-                let why = "the request may have been written; others have replaced it since";
-                Err(Refusal::new(Exit::Unreachable, why))
-            }
-        }
+        written.map_or_else(|why| why.map(Err), |at| Ok(Ok(at)))
     }
 
     /// Follows the lock until it is known what has become of the request, which nobody begins to
@@ -254,7 +252,7 @@ impl Process<'_> {
         let Some(at) = self.written.take() else { return Err(unknown("a second signal")) };
         let (key, may) = (wanted::key_of(&self.request.key, *seat), "it may be withdrawn");
         // A request that others have replaced is over too.
-        write(&mut *self.operation.bucket, &key, may, REACH_MAX, |found| {
+        let _ = write(&mut *self.operation.bucket, &key, may, REACH_MAX, |found, _| {
             let stands = found.is_some_and(|(entry, _)| entry.revision == at);
             stands.then(Content::tombstone).ok_or(())
         })

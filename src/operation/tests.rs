@@ -70,13 +70,16 @@ impl Lossy {
     }
 
     /// Writes the next number each time when something else stands there.
-    fn run(&mut self) -> Result<WriteEnd<String>, Refusal> {
+    fn run(&mut self) -> Result<Result<Revision, String>, Refusal> {
         self.run_within(REACH_MAX)
     }
 
-    fn run_within(&mut self, within: Duration) -> Result<WriteEnd<String>, Refusal> {
+    fn run_within(&mut self, within: Duration) -> Result<Result<Revision, String>, Refusal> {
         let mut number = 0;
-        write(self, KEY, MAY, within, |found| {
+        write(self, KEY, MAY, within, |found, is_replaced| {
+            if is_replaced {
+                return Err("it may have stood".to_owned());
+            }
             let standing = found.and_then(|(entry, _)| entry.content.attempt());
             if standing == Some(99) {
                 return Err("99 stands there".to_owned());
@@ -183,7 +186,7 @@ impl Bucket for Lossy {
 #[test]
 fn a_write_that_was_stored_without_an_answer_is_known_again() {
     let mut bucket = Lossy::of(&[Fate::AnswerLost]);
-    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
     assert_eq!(bucket.sent, [1]);
 }
 
@@ -191,11 +194,11 @@ fn a_write_that_was_stored_without_an_answer_is_known_again() {
 #[test]
 fn an_end_without_an_answer_is_known_again() {
     let mut bucket = Lossy { entry: standing(5), ..Lossy::of(&[Fate::AnswerLost]) };
-    let ended = write(&mut bucket, KEY, MAY, REACH_MAX, |found| {
+    let ended = write(&mut bucket, KEY, MAY, REACH_MAX, |found, _| {
         let stands = found.is_some_and(|(entry, _)| !entry.content.is_tombstone());
         stands.then(Content::tombstone).ok_or(())
     });
-    assert_eq!(ended.expect("it is known"), WriteEnd::Stands(Revision(6)));
+    assert_eq!(ended.expect("it is known"), Ok(Revision(6)));
 }
 
 /// A pause under way, which expects the end that stands there, would come after `putex resume`.
@@ -203,22 +206,22 @@ fn an_end_without_an_answer_is_known_again() {
 fn an_end_of_others_that_stood_before_is_not_the_own_one() {
     let entry = Entry { content: Content::tombstone(), ..standing(5).expect("an entry") };
     let mut bucket = Lossy { entry: Some(entry), ..Lossy::of(&[Fate::WriteLost]) };
-    let ended = write(&mut bucket, KEY, MAY, REACH_MAX, |_| Ok::<_, ()>(Content::tombstone()));
-    assert_eq!(ended.expect("it is known"), WriteEnd::Stands(Revision(6)));
+    let ended = write(&mut bucket, KEY, MAY, REACH_MAX, |_, _| Ok::<_, ()>(Content::tombstone()));
+    assert_eq!(ended.expect("it is known"), Ok(Revision(6)));
 }
 
 /// The request stood there, and the command said that others had replaced it.
 #[test]
 fn what_a_leader_of_before_answers_is_no_answer() {
     let mut bucket = Lossy { entry: standing(5), ..Lossy::of(&[Fate::ReadOld]) };
-    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(6)));
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(6)));
     assert_eq!(bucket.sent, [1]);
 }
 
 #[test]
 fn a_write_that_was_not_stored_is_repeated_unchanged() {
     let mut bucket = Lossy::of(&[Fate::WriteLost, Fate::Denied, Fate::AnswerLost]);
-    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
     assert_eq!(bucket.sent, [1, 1, 1], "a refusal says nothing of an earlier copy");
 }
 
@@ -226,16 +229,16 @@ fn a_write_that_was_not_stored_is_repeated_unchanged() {
 #[test]
 fn a_bucket_that_is_closed_is_opened_again_first() {
     let mut bucket = Lossy { is_open: false, ..Lossy::of(&[]) };
-    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
 }
 
 #[test]
 fn what_others_have_written_first_is_judged_anew() {
     let mut bucket = Lossy::of(&[Fate::CutIn(7)]);
-    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(2)));
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(2)));
     assert_eq!(bucket.sent, [1, 2]);
     let mut bucket = Lossy::of(&[Fate::CutIn(99)]);
-    let refused = WriteEnd::NotWritten("99 stands there".to_owned());
+    let refused = Err("99 stands there".to_owned());
     assert_eq!(bucket.run().expect("it is known"), refused);
 }
 
@@ -246,7 +249,8 @@ fn a_write_that_may_have_stood_is_not_written_again_after_one_of_others() {
         [(&[Fate::EndedByAnother][..], &[1][..]), (&[Fate::WriteLost, Fate::CutIn(7)], &[1, 1])]
     {
         let mut bucket = Lossy::of(fates);
-        assert_eq!(bucket.run().expect("it is known"), WriteEnd::Replaced, "{fates:?}");
+        let refused = Err("it may have stood".to_owned());
+        assert_eq!(bucket.run().expect("it is known"), refused, "{fates:?}");
         assert_eq!(bucket.sent, sent, "{fates:?}");
     }
 }
@@ -255,7 +259,7 @@ fn a_write_that_may_have_stood_is_not_written_again_after_one_of_others() {
 #[test]
 fn a_write_is_repeated_for_a_time_and_not_for_a_number_of_attempts() {
     let mut bucket = Lossy::of(&[Fate::WriteLost; 8]);
-    assert_eq!(bucket.run().expect("it is known"), WriteEnd::Stands(Revision(1)));
+    assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
     assert_eq!(bucket.sent, [1; 9]);
 }
 
