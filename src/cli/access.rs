@@ -50,10 +50,18 @@ impl Access {
     }
 }
 
-/// The settings that select a login. Messages name options in this order, which is that of
-/// the nats command.
-const LOGIN_OPTIONS: [Name; 5] =
-    [Name::User, Name::AuthTokenFile, Name::Nkey, Name::Creds, Name::AuthToken];
+/// A setting that selects a login, and the login of its value.
+type Selector = (Name, fn(String) -> Login);
+
+/// The settings that select a login. Of several of one origin the first counts, as for the nats
+/// command.
+const LOGINS: [Selector; 5] = [
+    (Name::User, |name| Login::User { name, password: Secret::Given(String::new()) }),
+    (Name::Creds, |path| Login::Creds(path.into())),
+    (Name::Nkey, |path| Login::Nkey(path.into())),
+    (Name::AuthTokenFile, |path| Login::Token(Secret::File(path.into()))),
+    (Name::AuthToken, |token| Login::Token(Secret::Given(token))),
+];
 
 /// Refuses options for a server beside a lock in a directory: the user has forgotten the
 /// server, and must not get a lock that covers one host only. Options of a lower
@@ -126,35 +134,27 @@ fn login(settings: &Settings) -> Result<Option<Login>, Refusal> {
     if password_file > user {
         return Err(settings.usage(Name::PasswordFile, "needs --user"));
     }
-    let precedences = LOGIN_OPTIONS.into_iter().filter_map(|name| settings.precedence(name));
-    let highest = precedences.max();
-    let has = |name: &Name| settings.precedence(*name) == highest && highest.is_some();
-    let options: Vec<Name> = LOGIN_OPTIONS.into_iter().filter(has).collect();
-    if let (Some(Precedence::File | Precedence::CommandLine), [one, two, ..]) =
-        (highest, &options[..])
+    let highest = LOGINS.into_iter().filter_map(|(name, _)| settings.precedence(name)).max();
+    let is_given = |name| settings.get(name).is_some() && settings.precedence(name) == highest;
+    let mut selected = LOGINS.into_iter().filter(|(name, _)| is_given(*name));
+    let Some((name, login)) = selected.next() else { return Ok(None) };
+    if let (Some(Precedence::File | Precedence::CommandLine), Some((other, _))) =
+        (highest, selected.next())
     {
-        let why = format!("not together with {}", one.flag().shown());
-        return Err(settings.usage(*two, &why));
+        let why = format!("not together with {}", name.flag().shown());
+        return Err(settings.usage(other, &why));
     }
-    let selected = |name: Name| match options.contains(&name) {
-        true => settings.nonblank(name),
-        false => Ok(None),
-    };
-    if let Some(name) = selected(Name::User)? {
+    let mut login = login(settings.nonblank(name)?.unwrap_or_default());
+    if let Login::User { password, .. } = &mut login {
         // A context has a password for its own user only.
         let given = settings
             .get(Name::Password)
             .filter(|it| it.precedence > Precedence::Context || user == Some(Precedence::Context));
         let given = Secret::Given(given.map(|it| it.text.clone()).unwrap_or_default());
         let file = settings.nonblank(Name::PasswordFile)?.filter(|_| password_file == user);
-        let password = file.map_or(given, |path| Secret::File(path.into()));
-        return Ok(Some(Login::User { name, password }));
+        *password = file.map_or(given, |path| Secret::File(path.into()));
     }
-    let path = |name| selected(name).map(|path| path.map(PathBuf::from));
-    let given = selected(Name::AuthToken)?.map(Secret::Given);
-    let token = path(Name::AuthTokenFile)?.map(Secret::File).or(given).map(Login::Token);
-    let nkey = path(Name::Nkey)?.map(Login::Nkey);
-    Ok(path(Name::Creds)?.map(Login::Creds).or(nkey).or(token))
+    Ok(Some(login))
 }
 
 /// Returns the subject prefix of the JetStream API of a domain.

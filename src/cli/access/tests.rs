@@ -50,7 +50,7 @@ fn one_login_is_selected() {
     assert_eq!(login("--creds c", &[]), Some(Login::Creds("c".into())));
     assert_eq!(login("", &[]), None);
     for (line, says) in [
-        ("--creds c --nkey n", "--creds: not together with --nkey"),
+        ("--creds c --nkey n", "--nkey: not together with --creds"),
         ("--user u --creds c", "--creds: not together with --user"),
         ("--password-file p", "--password-file: needs --user"),
         ("--password-file p --creds c", "--password-file: needs --user"),

@@ -251,7 +251,7 @@ fn a_refusal_names_the_origin_of_the_value() {
     assert!(found.starts_with("NATS_URL: server 1: only"), "{found}");
     assert_eq!(status, 64);
     let (found, status) = faults("nats = h", "--creds a --nkey b", &[]);
-    assert_eq!((found.as_str(), status), ("--creds: not together with --nkey", 64));
+    assert_eq!((found.as_str(), status), ("--nkey: not together with --creds", 64));
 }
 
 #[test]
