@@ -101,7 +101,7 @@ impl Settings {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<Option<T>, Refusal> {
         let text = self.text(name).or_else(|| name.flag().default_value());
-        let parse = |text: &str| match text {
+        let parse = |text: &str| match text.trim() {
             "" => Err(self.empty(name)),
             _ => parse(text).map_err(|why| self.usage(name, &format!("{text}: {why}"))),
         };
@@ -122,10 +122,7 @@ impl Settings {
 
     /// Returns the value of a setting that must not be blank; `None` if it is not set.
     pub(super) fn nonblank(&self, name: Name) -> Result<Option<String>, Refusal> {
-        match self.text(name) {
-            Some(text) if text.trim().is_empty() => Err(self.empty(name)),
-            text => Ok(text.map(str::to_owned)),
-        }
+        self.parse(name, |text| Ok::<_, &str>(text.to_owned()))
     }
 
     /// Returns the refusal of a blank value. Only a command line has such: a blank variable counts

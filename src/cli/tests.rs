@@ -402,11 +402,10 @@ fn a_refusal_shows_neither_a_password_nor_a_control_character() {
         ("grab --bogus db", "--bogus: no such option; see putex grab --help"),
         ("timing --bogus", "--bogus: no such option; see putex timing --help"),
         (
-            "timing -r \u{85}",
+            "timing -r \u{9b}",
             "-r: ?: is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds",
         ),
     ] {
-        // `split_whitespace` would split at U+0085 too.
         let words = line.split(' ').map(OsString::from);
         let refusal = parse(words, &environment(&|_| None, "alpha")).expect_err("refused");
         assert_eq!(refusal.text, says);
