@@ -1,7 +1,7 @@
 //! Makes the store of a location. Reads files with secrets and certificates; connects to nothing.
 //! All commands use it, with the same result.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use super::access::Access;
@@ -42,16 +42,12 @@ pub fn runtime_base() -> PathBuf {
 /// Returns a digest of a location: of the servers and the login, or of the directory. Agents
 /// with one bucket, key and token are instances of one agent only if it is the same. It
 /// depends on the settings alone: no file is read, and no secret goes into it.
-pub fn location_id(location: &Location) -> String {
-    match location {
-        Location::Dir(path) => directory_id(path),
-        Location::Nats(access) => digest(&access_text(access), LOCATION_ID_BYTES),
-    }
-}
-
-/// Returns the digest of a directory as a location.
-fn directory_id(path: &Path) -> String {
-    digest(&format!("{:?}", sys::absolute(path)), LOCATION_ID_BYTES)
+fn location_id(location: &Location) -> String {
+    let text = match location {
+        Location::Dir(path) => format!("{:?}", sys::absolute(path)),
+        Location::Nats(access) => access_text(access),
+    };
+    digest(&text, LOCATION_ID_BYTES)
 }
 
 /// Returns the servers, the login and the JetStream API as a text without secrets.
@@ -68,10 +64,7 @@ fn access_text(access: &Access) -> String {
 
 /// Returns where a bucket is that is only looked at.
 pub fn source(bucket: &BucketArgs) -> Source {
-    let location = match &bucket.location {
-        Location::Dir(dir) => Some(directory_id(dir)),
-        Location::Nats(_) => None,
-    };
+    let location = bucket.is_local().then(|| location_id(&bucket.location));
     Source { bucket: bucket.name.clone(), location, base: runtime_base() }
 }
 
