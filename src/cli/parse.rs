@@ -138,7 +138,13 @@ fn refuse_words(
     settings: &Settings,
     unknown: Option<String>,
 ) -> Result<(), Refusal> {
-    if subcommand.is_none() && of == Subcommand::Agent && !is_of_service(settings) {
+    // Where a file has all settings of an agent, a line without the word `lock` would be one too,
+    // and have the service stopped.
+    let mut of_service = [Name::Key, Name::Start, Name::Stop].into_iter();
+    let is_meant = subcommand.is_some() || of_service.any(|name| settings.get(name).is_some());
+    if !is_meant && of == Subcommand::Agent {
+        let missing = "a command is missing; write putex agent and options, or see putex help";
+        let no_agent = || usage(missing.to_owned());
         return Err(unknown.map_or_else(no_agent, |word| no_command(&word)));
     }
     if is_of_agent(of) {
@@ -151,17 +157,6 @@ fn refuse_words(
         Some(url) => Err(usage(format!("{url}: write --nats {url}"))),
         None => Ok(()),
     }
-}
-
-/// Returns whether a line without a command is meant as an agent. Where a file has all settings of
-/// one, a line without the word `lock` would be an agent too, and have the service stopped.
-fn is_of_service(settings: &Settings) -> bool {
-    [Name::Key, Name::Start, Name::Stop].into_iter().any(|name| settings.get(name).is_some())
-}
-
-/// Returns the refusal of a line without a command that is not of a service.
-fn no_agent() -> Refusal {
-    usage("a command is missing; write putex agent and options, or see putex help".to_owned())
 }
 
 /// Returns whether words are the arguments of an agent with these options.
