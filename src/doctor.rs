@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use self::agents::TimingKey;
 pub use self::finding::Report;
-use self::finding::{Finding, Level, TimingOrigin, TimingUsed};
+use self::finding::{Finding, Level, TimingUsed};
 pub use self::format::{NOT_MEASURED, not_measured};
 use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
@@ -77,7 +77,7 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
     };
     let read = read_agents(args, &mut opened);
     let keys = read.as_ref().map_or(&[][..], |read| &read.keys);
-    let (timing, from) = timing_of(args, keys);
+    let timing = timing_of(args, keys);
     let mut findings = of_bucket(args, opened, timing);
     let is_missing = |name: &&&str| findings.iter().all(|finding| finding.name != **name);
     let missing: Vec<_> = due.iter().filter(is_missing).collect();
@@ -87,7 +87,7 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
     findings.extend(read.map_or_else(|finding| vec![finding], |read| of_agents(args, read)));
     findings.extend(host::judge(timing, args.device.as_ref()));
     let drift_ppm = timing.drift_ppm();
-    let timing = TimingUsed { timing: TimingStatus::of(timing), drift_ppm, from };
+    let timing = TimingUsed { timing: TimingStatus::of(timing), drift_ppm };
     Ok(Report::new(&args.bucket.name, timing, findings, &args.ignored, args.is_strict))
 }
 
@@ -223,17 +223,16 @@ fn of_keys(args: &DoctorArgs, keys: &[KeyStatus]) -> Vec<Finding> {
 
 /// Returns R, F and C by which all is judged: those of the settings, or of the agents with the
 /// smallest R, or the defaults.
-fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> (Timing, TimingOrigin) {
+fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> Timing {
     if args.is_timing_given {
-        return (args.timing, TimingOrigin::Settings);
+        return args.timing;
     }
     let all = keys.iter().flat_map(agents::timings);
     let timing = all.filter_map(|(renewal, failures, confirmations): TimingKey| {
         let renewal = Duration::from_millis(renewal);
         Timing::new(renewal, failures, confirmations, args.timing.drift_ppm()).ok()
     });
-    let smallest = timing.min_by_key(|timing| timing.renewal());
-    smallest.map_or((args.timing, TimingOrigin::Defaults), |it| (it, TimingOrigin::Agents))
+    timing.min_by_key(|timing| timing.renewal()).unwrap_or(args.timing)
 }
 
 /// Measures the bucket, and returns all findings about it.

@@ -115,20 +115,6 @@ pub(super) struct TimingUsed {
     pub(super) timing: TimingStatus,
     /// The bound of clock rates, in parts per million.
     pub(super) drift_ppm: u32,
-    /// Where R, F and C are from.
-    pub(super) from: TimingOrigin,
-}
-
-/// Where R, F and C are from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TimingOrigin {
-    /// From the options or the configuration file.
-    Settings,
-    /// From the agents: those with the smallest R.
-    Agents,
-    /// Nobody says them: they are the defaults.
-    Defaults,
 }
 
 impl Report {

@@ -290,7 +290,6 @@ fn report(findings: Vec<Finding>, ignored: &[&str]) -> Report {
     let timing = TimingUsed {
         timing: TimingStatus { renewal_seconds: 1.0, failures: 3, confirmations: 2 },
         drift_ppm: 10_000,
-        from: TimingOrigin::Defaults,
     };
     Report::new("locks", timing, findings, ignored, false)
 }

@@ -182,7 +182,7 @@ fn a_fit_cluster_is_said_to_be_fit() {
     report.assert("fsync", "ok", "written to disk before each answer");
     report.assert("replicas", "ok", "3 copies, all current");
     report.assert("agreement", "ok", "all have R 3500 ms F 3 C 1");
-    assert_eq!(report.0["timing"]["from"], "agents");
+    assert_eq!(report.0["timing"]["renewal_seconds"], 3.5, "that of the agents");
     assert_eq!(
         (&report.0["level"], &report.find("agents")["figures"]),
         (&json!("ok"), &json!(null))
