@@ -69,7 +69,7 @@ fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
         device: settings.parse(Name::Watchdog, device)?,
         ignored: ignored.map_err(|why| settings.usage(Name::Ignore, &why))?,
         samples: settings.value(Name::Samples, "", within(10..=10_000))?,
-        is_strict: line.is_on(Name::Strict),
+        is_strict: settings.is_on(Name::Strict),
     })
 }
 

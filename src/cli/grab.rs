@@ -34,14 +34,14 @@ fn grab(line: &Line<'_>) -> Result<Task, Refusal> {
     let drift = settings.value(Name::Drift, "", drift_ppm)?;
     let timing = grab::timing(lifetime, drift);
     let timing = timing.map_err(|refused| attribute(settings, line.of, Name::For, &refused.0))?;
-    let withdraws = line.is_on(Name::NoWait);
+    let withdraws = settings.is_on(Name::NoWait);
     let wait = wait.filter(|_| !withdraws).unwrap_or(Duration::ZERO);
     Ok(Task::Grab { mode: mode_of(line), timing, wait, withdraws, busy_status })
 }
 
 fn release(line: &Line<'_>) -> Result<Task, Refusal> {
     let settings = &line.settings;
-    match (line.is_on(Name::Force), settings.nonblank(Name::Holder)?) {
+    match (settings.is_on(Name::Force), settings.nonblank(Name::Holder)?) {
         (false, None) => Ok(Task::Release),
         (true, Some(holder)) => Ok(Task::Break(holder)),
         (true, None) => {

@@ -119,9 +119,4 @@ impl Line<'_> {
     pub(super) fn level(&self) -> u64 {
         resolve::level(&self.settings, Level::Warn)
     }
-
-    /// Returns whether a switch of the command line is on.
-    pub(super) fn is_on(&self, name: Name) -> bool {
-        self.settings.is_on(name)
-    }
 }

@@ -48,11 +48,11 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
         name,
         mode: mode(line)?,
         soft: soft(line)?,
-        wait: if line.is_on(Name::NoWait) { Some(Duration::ZERO) } else { limit },
+        wait: if settings.is_on(Name::NoWait) { Some(Duration::ZERO) } else { limit },
         timing,
         busy_status: settings.value(Name::BusyStatus, "", within(0..=u8::MAX))?,
         token: settings.parse(Name::Token, valid_token)?.map_or_else(of_host, Ok)?,
-        closes: line.is_on(Name::Close),
+        closes: settings.is_on(Name::Close),
         hold,
         report: settings.nonblank(Name::Report)?,
         command,
@@ -96,7 +96,7 @@ fn command(line: &Line<'_>) -> Result<Vec<OsString>, Refusal> {
 
 /// Returns whether others may hold the lock at the same time.
 pub(super) fn mode_of(line: &Line<'_>) -> Mode {
-    if line.is_on(Name::Shared) { Mode::Shared } else { Mode::Exclusive }
+    if line.settings.is_on(Name::Shared) { Mode::Shared } else { Mode::Exclusive }
 }
 
 /// Returns how many may hold the lock.
@@ -117,7 +117,7 @@ fn soft(line: &Line<'_>) -> Result<Option<Soft>, Refusal> {
     let given =
         [Name::QuietFor, Name::HardAfter, Name::Soft].into_iter().find(|name| line.has(*name));
     let Some(name) = given else { return Ok(None) };
-    let conflict = if line.is_on(Name::Shared) {
+    let conflict = if settings.is_on(Name::Shared) {
         "cannot be with -s; shared locks do not exclude each other"
     } else if line.has(Name::Slots) {
         "cannot be with -j; write one of them"
