@@ -32,7 +32,7 @@ pub fn start_thread(
     name: &str,
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    start(thread::Builder::new().name(name.to_owned()), work)
+    thread::Builder::new().name(name.to_owned()).spawn(without_signals(work))
 }
 
 /// As [`start_thread`], a thread with a small stack, which only waits and calls the system.
@@ -44,17 +44,16 @@ pub fn start_small_thread<R: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<JoinHandle<R>> {
-    start(thread::Builder::new().name(name.to_owned()).stack_size(SMALL_STACK_BYTES), work)
+    let builder = thread::Builder::new().name(name.to_owned()).stack_size(SMALL_STACK_BYTES);
+    builder.spawn(without_signals(work))
 }
 
-fn start<R: Send + 'static>(
-    builder: thread::Builder,
-    work: impl FnOnce() -> R + Send + 'static,
-) -> io::Result<JoinHandle<R>> {
-    builder.spawn(move || {
+/// Returns the work of a thread that takes no signals.
+fn without_signals<R>(work: impl FnOnce() -> R) -> impl FnOnce() -> R {
+    || {
         block_signals();
         work()
-    })
+    }
 }
 
 /// Runs all of these functions beside each other, each in a thread of its own. Returns their
@@ -69,13 +68,7 @@ where
     R: Send,
 {
     thread::scope(|scope| {
-        let start = |work: W| {
-            scope.spawn(|| {
-                block_signals();
-                work()
-            })
-        };
-        let threads: Vec<_> = works.map(start).collect();
+        let threads: Vec<_> = works.map(|work| scope.spawn(without_signals(work))).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
     })
 }
