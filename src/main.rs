@@ -34,7 +34,8 @@ use putex::sys;
 use putex::sys::signals::Endings;
 
 fn main() -> ExitCode {
-    sys::raw::hear_of_children();
+    // Where SIGCHLD is ignored, ended children vanish: no command could be seen to succeed.
+    sys::raw::restore_default(libc::SIGCHLD);
     // Without the handler putex runs too, until a file of the log is full.
     let _ = sys::signals::outlive_full_files();
     let stderr = Destination::of_stderr(env::var("JOURNAL_STREAM").ok().as_deref());

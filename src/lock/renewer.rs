@@ -7,7 +7,7 @@ use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use libc::{SIGCHLD, SIGKILL};
+use libc::{SIGCHLD, SIGKILL, SIGTTIN};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -260,7 +260,7 @@ impl<'a> Renewer<'a> {
         {
             let variables = held::variables(self.request, grant);
             if of_terminal == OfTerminal::WhenItReads {
-                raw::stop_at_reading();
+                raw::restore_default(SIGTTIN);
             }
             let is_given = of_terminal == OfTerminal::All;
             let terminal = is_given.then(Terminal::open).flatten();

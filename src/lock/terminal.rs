@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use libc::SIGTTIN;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
@@ -31,7 +32,7 @@ impl Terminal {
         let file = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
         let terminal = Terminal { file: file.into(), own: rustix::process::getpgrp() };
         if terminal.is_own() {
-            raw::stop_at_reading();
+            raw::restore_default(SIGTTIN);
         }
         Some(terminal)
     }

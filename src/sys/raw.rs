@@ -24,8 +24,8 @@ pub use self::file_lock::{
 };
 pub use self::kernel_state::{ClockRate, acknowledged_ago, clock_rate};
 pub use self::signals::{
-    act_by_default, act_by_default_with_group, block_signals, hear_of_children, is_ignored,
-    restore_default, stop_at_reading, take_signals, unblock_signals,
+    act_by_default, act_by_default_with_group, block_signals, is_ignored, restore_default,
+    take_signals, unblock_signals,
 };
 
 /// WDIOC_SETTIMEOUT and WDIOC_GETTIMEOUT of linux/watchdog.h.

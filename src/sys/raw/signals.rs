@@ -36,19 +36,6 @@ pub fn restore_default(signal: i32) -> libc::sighandler_t {
     unsafe { libc::signal(signal, libc::SIG_DFL) }
 }
 
-/// Lets this process and those that it starts hear of the end of their children: where SIGCHLD is
-/// ignored the children vanish, and no command could be seen to succeed. Called once, before there
-/// are threads.
-pub fn hear_of_children() {
-    restore_default(libc::SIGCHLD);
-}
-
-/// Lets this process and those that it starts be stopped by SIGTTIN: where that is ignored, a read
-/// of the terminal in the background fails.
-pub fn stop_at_reading() {
-    restore_default(libc::SIGTTIN);
-}
-
 /// Returns whether this process ignores a signal.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
