@@ -94,34 +94,25 @@ pub fn boot_id() -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Locks a file, trying the lock at once and then now and then; returns whether it was got in time.
-/// `how` does not block.
-///
-/// # Errors
-///
-/// When the file system has no locks, or the process no descriptor left.
-pub fn lock_within(
-    file: &File,
-    how: FlockOperation,
-    within: Duration,
-    every: Duration,
-) -> io::Result<bool> {
-    try_within(|| rustix::fs::flock(file, how), within, every)
-}
-
-/// As [`lock_within`], alone, by a record lock of fcntl(2). The lock is this process's: a child
-/// does not have it, even before it has executed its program. The lock keeps out other processes,
-/// not threads, and ends when the process closes any descriptor of the file.
+/// As [`lock_within`], a file alone, by a record lock of fcntl(2). The lock is this process's: a
+/// child does not have it, even before it has executed its program. The lock keeps out other
+/// processes, not threads, and ends when the process closes any descriptor of the file.
 ///
 /// # Errors
 ///
 /// As those of [`lock_within`].
 pub fn lock_record_within(file: &File, within: Duration, every: Duration) -> io::Result<bool> {
     let how = FlockOperation::NonBlockingLockExclusive;
-    try_within(|| rustix::fs::fcntl_lock(file, how), within, every)
+    lock_within(|| rustix::fs::fcntl_lock(file, how), within, every)
 }
 
-fn try_within(
+/// Tries a lock, by a call that does not block, at once and then now and then; returns whether it
+/// was got in time.
+///
+/// # Errors
+///
+/// When the file system has no locks, or the process no descriptor left.
+pub fn lock_within(
     lock: impl Fn() -> rustix::io::Result<()>,
     within: Duration,
     every: Duration,
@@ -167,21 +158,17 @@ pub fn open_spawned(child: Pid) -> io::Result<OwnedFd> {
 /// Returns whether something can be read now. A descriptor of a process becomes readable when the
 /// process ends.
 pub fn is_ready(fd: impl AsFd) -> bool {
-    is_ready_for(fd, PollFlags::IN)
-}
-
-/// Returns whether a descriptor is ready for this now: `OUT` if something can be written.
-pub fn is_ready_for(fd: impl AsFd, flags: PollFlags) -> bool {
-    is_ready_within(fd, flags, Duration::ZERO)
+    is_ready_soon(fd, Duration::ZERO)
 }
 
 /// Waits until something can be read, for so long at the most; returns whether it can. The time
 /// stands still while the host is suspended: no deadline is waited for in this way.
 pub fn is_ready_soon(fd: impl AsFd, within: Duration) -> bool {
-    is_ready_within(fd, PollFlags::IN, within)
+    is_ready_for(fd, PollFlags::IN, within)
 }
 
-fn is_ready_within(fd: impl AsFd, flags: PollFlags, within: Duration) -> bool {
+/// As [`is_ready_soon`], for something else than reading: `OUT` if something can be written.
+pub fn is_ready_for(fd: impl AsFd, flags: PollFlags, within: Duration) -> bool {
     let mut fds = [PollFd::new(&fd, flags)];
     let within = Timespec::try_from(within).unwrap_or(LATEST);
     poll_for(&mut fds, Some(&within)).is_ok() && !fds[0].revents().is_empty()
@@ -221,34 +208,22 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(1);
 /// The last second of a timer.
 const LATEST: Timespec = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
 
-/// Several descriptors as one, which is readable when one of them is.
-pub struct ReadySet(OwnedFd);
-
-impl ReadySet {
-    /// Makes a set that is never readable.
-    ///
-    /// # Errors
-    ///
-    /// When the process has no descriptor left.
-    pub fn new() -> io::Result<ReadySet> {
-        Ok(ReadySet(epoll::create(epoll::CreateFlags::CLOEXEC)?))
-    }
-
-    /// Adds a descriptor, until it is closed.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel has no memory for it.
-    pub fn add(&self, file: impl AsFd) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(0);
-        Ok(epoll::add(&self.0, file, data, epoll::EventFlags::IN)?)
-    }
+/// Returns a set of descriptors that is readable when one of them is.
+///
+/// # Errors
+///
+/// When the process has no descriptor left.
+pub fn ready_set() -> io::Result<OwnedFd> {
+    Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?)
 }
 
-impl AsFd for ReadySet {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+/// Adds a descriptor to a set of [`ready_set`], until it is closed.
+///
+/// # Errors
+///
+/// When the kernel has no memory for it.
+pub fn add_to_set(set: &OwnedFd, file: &OwnedFd) -> io::Result<()> {
+    Ok(epoll::add(set, file, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
 }
 
 /// The wait of one thread until a deadline: with a timer on the clock that counts suspend, so that

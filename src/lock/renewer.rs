@@ -22,7 +22,7 @@ use crate::guard::{next_packet, send_json};
 use crate::log::{Destination, LogQueue};
 use crate::store::Bucket;
 use crate::store::tickets::Tickets;
-use crate::sys::{self, Alarm, PollFlags, ReadySet, raw};
+use crate::sys::{self, Alarm, PollFlags, raw};
 
 /// How long the end of a command is waited for that was killed because the front is dead.
 const END_WITHIN: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ struct Renewer<'a> {
     /// Readable when a child has ended or stopped.
     child_signals: OwnedFd,
     /// Readable when the front has said something or has ended, and with the other one.
-    wakes: ReadySet,
+    wakes: OwnedFd,
     alarm: Alarm,
 }
 
@@ -116,8 +116,8 @@ impl<'a> Renewer<'a> {
         let mut children = Children::adopt()?;
         children.note_older();
         let child_signals = raw::take_signals(&[SIGCHLD])?;
-        let wakes = ReadySet::new()?;
-        wakes.add(&child_signals)?;
+        let wakes = sys::ready_set()?;
+        sys::add_to_set(&wakes, &child_signals)?;
         Ok(Renewer {
             request,
             owner: owner.with_soft(request.soft),
@@ -136,7 +136,7 @@ impl<'a> Renewer<'a> {
 
     fn set_front(&mut self, front: OwnedFd) {
         // Where its end is not heard of, it is noticed with the next wake.
-        let _ = self.wakes.add(&front);
+        let _ = sys::add_to_set(&self.wakes, &front);
         self.front = Some(front);
     }
 

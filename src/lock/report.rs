@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode as FileMode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::core::Instant;
 use crate::core::agent_status::seconds;
 use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
-use crate::sys::{self, raw};
+use crate::sys::{self, PollFlags, raw};
 
 /// A pipe without a reader is refused, and a full one holds nobody up.
 const APPENDS: OFlags = OFlags::WRONLY
@@ -86,10 +86,9 @@ impl Report {
         let line = line(request, account, ending, sys::now());
         // A copy may block, and a full one holds nobody up: a pipe that poll(2) calls writable has
         // room for a page.
-        let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
-        let written = match poll(&mut polled, Some(&Timespec::default())) {
-            Ok(0) => Err(Errno::AGAIN),
-            Ok(_) | Err(_) => rustix::io::write(&self.file, &line),
+        let written = match sys::is_ready_for(&self.file, PollFlags::OUT, Duration::ZERO) {
+            true => rustix::io::write(&self.file, &line),
+            false => Err(Errno::AGAIN),
         };
         let why = match written {
             Ok(count) if count == line.len() => return,

@@ -4,7 +4,7 @@
 //! A terminal and a file add nothing.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ::log::Level;
 use libc::{LOG_DAEMON, LOG_DEBUG, LOG_ERR, LOG_INFO, LOG_WARNING};
@@ -133,7 +133,7 @@ impl Destination {
 /// still tells, and a process that ends does not wait.
 fn write_to_stderr(line: &[u8]) {
     let mut stderr = io::stderr();
-    if sys::is_ready_for(&stderr, sys::PollFlags::OUT) {
+    if sys::is_ready_for(&stderr, sys::PollFlags::OUT, Duration::ZERO) {
         let _ = stderr.write_all(line);
     }
 }

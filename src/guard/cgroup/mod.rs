@@ -96,8 +96,8 @@ impl ServiceCgroup {
         let users = File::open(dir)?;
         // Another guard may remove the directory just now. Any user can hold the lock for ever:
         // then nobody removes it. A removed directory has no files, whatever has its name now.
-        let how = FlockOperation::NonBlockingLockShared;
-        sys::lock_within(&users, how, REMOVAL_WITHIN, LOCK_EVERY)?;
+        let lock = || flock(&users, FlockOperation::NonBlockingLockShared);
+        sys::lock_within(lock, REMOVAL_WITHIN, LOCK_EVERY)?;
         let locked = PathBuf::from(format!("/proc/self/fd/{}", users.as_raw_fd()));
         let procs = dir.join("cgroup.procs");
         // Below a threaded control group, nothing can be moved in.

@@ -164,7 +164,8 @@ impl Folder {
         let locked = match until {
             Some(until) => {
                 let how = FlockOperation::NonBlockingLockExclusive;
-                sys::lock_within(&self.dir, how, until.since(sys::now()), LOCK_POLL)
+                let lock = || rustix::fs::flock(&self.dir, how);
+                sys::lock_within(lock, until.since(sys::now()), LOCK_POLL)
             }
             None => {
                 let lock = || rustix::fs::flock(&self.dir, FlockOperation::LockExclusive);

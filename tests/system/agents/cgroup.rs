@@ -267,7 +267,7 @@ fn a_control_group_behind_one_that_is_not_empty_is_looked_at() {
         child
     });
     both[1].kill().expect("killed");
-    let tells = || sys::is_ready_for(&both[1].events, PollFlags::PRI);
+    let tells = || sys::is_ready_for(&both[1].events, PollFlags::PRI, Duration::ZERO);
     until_true("the kernel tells of its end", tells);
     assert!(!ServiceCgroup::are_empty(&both));
     assert!(!tells(), "it tells again of what was not looked at");
