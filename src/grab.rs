@@ -17,8 +17,8 @@ use log::Level;
 
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, End, Input, LockTiming, Mode, Name, Released, Releaser, Step, Ticket, TicketOwner,
-    ToFront, Whose,
+    Asker, Broken, End, Input, LockTiming, Mode, Name, Released, Releaser, Step, Ticket,
+    TicketOwner, ToFront, Whose,
 };
 use crate::core::{Incarnation, Instant, Written};
 use crate::exit::{Ended, Exit, LockExit, Refusal};
@@ -101,8 +101,10 @@ pub fn run(
     match &request.task {
         Task::Grab { timing, wait, withdraws, busy_status, .. } => {
             check_held(&ticket.name)?;
-            let owner = TicketOwner::new(*timing, ticket, number, Some(*wait), sys::now());
-            process.grab(owner.for_script(*withdraws).with_notes(&clock), *busy_status)
+            let asker = Asker::Script { withdraws: *withdraws };
+            let (wait, now) = (Some(*wait), sys::now());
+            let owner = TicketOwner::new(*timing, ticket, number, asker, wait, now);
+            process.grab(owner.with_notes(&clock), *busy_status)
         }
         Task::Release => {
             let whose = Whose::Own(ticket.incarnation);

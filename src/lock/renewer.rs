@@ -16,7 +16,7 @@ use super::held::Grant;
 use super::protocol::{FromRenewer, OfTerminal, ToRenewer, Validity};
 use super::terminal::Terminal;
 use super::{Request, held};
-use crate::core::tickets::{End, Input, KILL_LEAD, Step, Ticket, TicketOwner, ToFront};
+use crate::core::tickets::{Asker, End, Input, KILL_LEAD, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
 use crate::guard::{next_packet, send_json};
 use crate::log::{Destination, LogQueue};
@@ -110,9 +110,9 @@ impl<'a> Renewer<'a> {
         };
         let clock = sys::host_clock::name();
         let tickets = Tickets::new(bucket, &ticket, &clock);
-        let owner =
-            TicketOwner::new(request.timing, ticket, sys::random()?, request.wait, sys::now())
-                .with_notes(&clock);
+        let (asker, wait) = (Asker::Command(request.soft), request.wait);
+        let (nonce, now) = (sys::random()?, sys::now());
+        let owner = TicketOwner::new(request.timing, ticket, nonce, asker, wait, now);
         let mut children = Children::adopt()?;
         children.note_older();
         let child_signals = raw::take_signals(&[SIGCHLD])?;
@@ -120,7 +120,7 @@ impl<'a> Renewer<'a> {
         sys::add_to_set(&wakes, &child_signals)?;
         Ok(Renewer {
             request,
-            owner: owner.with_soft(request.soft),
+            owner: owner.with_notes(&clock),
             tickets,
             front: None,
             log: None,

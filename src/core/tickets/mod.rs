@@ -28,7 +28,7 @@ pub mod times;
 pub use self::command_end::{CommandEnd, EndSignal, KILL_WAIT};
 pub use self::decision::{Decision, decide};
 pub use self::earlier_keys::EarlierKeys;
-pub use self::owner::{Soft, TicketOwner, of_requester};
+pub use self::owner::{Asker, Soft, TicketOwner, of_requester};
 pub use self::release::{Broken, Released, Releaser, Whose};
 pub use self::step::{End, Input, Mark, Step, TicketsListed, TicketsOpened, ToFront};
 pub use self::ticket::{Mode, Name, RunsOut, SLOTS_MAX, StoredTicket, Ticket, Unreadable};

@@ -85,11 +85,14 @@ use crate::core::write::PendingWrite;
 
 /// The asker for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asker {
+pub enum Asker {
     /// A command runs under the lock, and this process stays as long. It may let others go first.
     Command(Option<Soft>),
-    /// A script; no process stays. `withdraws`: a ticket that is not granted in time is ended.
-    Script { withdraws: bool },
+    /// A script; no process stays. The attempt of its ticket is a number that no other process has.
+    Script {
+        /// A ticket that is not granted in time is ended.
+        withdraws: bool,
+    },
 }
 
 /// The purpose of the ticket.
@@ -202,12 +205,13 @@ pub struct TicketOwner {
 }
 
 impl TicketOwner {
-    /// Returns an owner with this ticket, for a command. `nonce` is a number that no other owner
-    /// has; `wait` is how long the lock may be waited for, `None` for ever.
+    /// Returns an owner with this ticket. `nonce` is a number that no other owner has; `wait` is
+    /// how long the lock may be waited for, `None` for ever.
     pub fn new(
         timing: LockTiming,
         ticket: Ticket,
         nonce: u128,
+        asker: Asker,
         wait: Option<Duration>,
         now: Instant,
     ) -> TicketOwner {
@@ -215,7 +219,7 @@ impl TicketOwner {
             timing,
             ticket,
             nonce: (nonce, 0),
-            asker: Asker::Command(None),
+            asker,
             began: now,
             goal: Goal::Get(wait.map(|wait| now.after(wait))),
             phase: Phase::Closed,
@@ -239,19 +243,6 @@ impl TicketOwner {
         }
     }
 
-    /// Makes the ticket soft, with these settings; `None` for a ticket that queues at once.
-    #[must_use]
-    pub fn with_soft(self, soft: Option<Soft>) -> TicketOwner {
-        TicketOwner { asker: Asker::Command(soft), ..self }
-    }
-
-    /// Makes a script the asker. The attempt of the ticket is a number that no other process has.
-    /// `withdraws`: a ticket that is not granted in time is ended.
-    #[must_use]
-    pub fn for_script(self, withdraws: bool) -> TicketOwner {
-        TicketOwner { asker: Asker::Script { withdraws }, ..self }
-    }
-
     /// Shares notes with other processes that have this clock.
     #[must_use]
     pub fn with_notes(self, clock: &str) -> TicketOwner {
@@ -269,6 +260,7 @@ impl TicketOwner {
     }
 
     /// Returns the ticket, as it is written next.
+    #[cfg(test)]
     pub fn ticket(&self) -> &Ticket {
         &self.ticket
     }

@@ -134,7 +134,7 @@ fn opened() -> (TicketOwner, Instant) {
     let second = Duration::from_secs(1);
     let timing = LockTiming::new(second, 3, DRIFT_PPM as u32, second / 4).expect("safe");
     let ticket = Ticket { lifetime: timing.lifetime(), attempt: 0, ..Ticket::sample("a") };
-    let mut owner = TicketOwner::new(timing, ticket, 1, None, begin);
+    let mut owner = TicketOwner::new(timing, ticket, 1, Asker::Command(None), None, begin);
     owner.bucket = Some(BucketId { epoch: "1".to_owned(), created: String::new() });
     owner.phase = Phase::Writing;
     (owner, begin)

@@ -113,9 +113,9 @@ fn a_store_that_is_too_slow_to_list_is_left_alone_for_as_long_as_it_was_asked() 
 /// another hour.
 #[test]
 fn a_process_that_was_stopped_during_a_listing_asks_again_within_r() {
-    let (owner, begin) = opened();
+    let (mut owner, begin) = opened();
     let soft = Soft { quiet_for: Duration::ZERO, hard_after: None };
-    let mut owner = owner.with_soft(Some(soft));
+    owner.asker = Asker::Command(Some(soft));
     owner.begin(begin);
     assert!(matches!(owner.next(begin), Step::List(..)));
     let continued = begin.after(Duration::from_secs(3600));

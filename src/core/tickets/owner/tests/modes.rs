@@ -90,10 +90,10 @@ fn a_dead_holder_of_another_number_of_slots_is_removed() {
 
 /// Returns an owner that lets others go first, and the time.
 fn soft(quiet_for: u64, hard_after: Option<u64>) -> (TicketOwner, Instant) {
-    let (owner, begin) = opened();
+    let (mut owner, begin) = opened();
     let hard_after = hard_after.map(Duration::from_secs);
     let soft = Soft { quiet_for: Duration::from_secs(quiet_for), hard_after };
-    let mut owner = owner.with_soft(Some(soft));
+    owner.asker = Asker::Command(Some(soft));
     owner.begin(begin);
     (owner, begin)
 }

@@ -10,7 +10,8 @@ fn a_wait_begins_when_the_store_has_answered_for_the_first_time() {
     let second = Duration::from_secs(1);
     for wait in [Duration::ZERO, 2 * second] {
         let (timing, ticket) = (limited.timing, limited.ticket.clone());
-        let mut owner = TicketOwner::new(timing, ticket, 1, Some(wait), begin);
+        let asker = Asker::Command(None);
+        let mut owner = TicketOwner::new(timing, ticket, 1, asker, Some(wait), begin);
         assert_eq!(owner.next(begin), Step::Open(begin.after(REACH_MAX)));
         let later = begin.after(6 * second);
         owner.handle(bucket_opened(&info(1)), later);

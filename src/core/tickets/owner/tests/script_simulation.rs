@@ -245,7 +245,8 @@ impl Simulation {
         }
         client.process = Some(if client.is_lock {
             let ticket = client.ticket.clone();
-            let owner = TicketOwner::new(client.timing, ticket, nonce, None, now);
+            let asker = Asker::Command(None);
+            let owner = TicketOwner::new(client.timing, ticket, nonce, asker, None, now);
             Process::Lock(Box::new(owner.with_notes(&client.host.clock())))
         } else if releases {
             let whose = Whose::Own(client.ticket.incarnation);
@@ -253,9 +254,9 @@ impl Simulation {
         } else {
             let ticket = Ticket { attempt: number << 20, ..client.ticket.clone() };
             let wait = Some(Duration::from_micros(wait));
-            let owner = TicketOwner::new(client.timing, ticket, nonce, wait, now);
-            let clock = client.host.clock();
-            Process::Grab(Box::new(owner.for_script(withdraws).with_notes(&clock)))
+            let asker = Asker::Script { withdraws };
+            let owner = TicketOwner::new(client.timing, ticket, nonce, asker, wait, now);
+            Process::Grab(Box::new(owner.with_notes(&client.host.clock())))
         });
         if matches!(client.process, Some(Process::Release(_))) && is_alone {
             self.let_go(id);

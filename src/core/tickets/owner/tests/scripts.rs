@@ -72,8 +72,8 @@ fn process_of(
     now: Instant,
 ) -> TicketOwner {
     let timing = timing(10 * SECOND, 10_000).expect("times");
-    let owner = TicketOwner::new(timing, ticket, 14, Some(Duration::ZERO), now);
-    let mut owner = owner.for_script(withdraws).with_notes(clock);
+    let (asker, wait) = (Asker::Script { withdraws }, Some(Duration::ZERO));
+    let mut owner = TicketOwner::new(timing, ticket, 14, asker, wait, now).with_notes(clock);
     assert!(matches!(owner.next(now), Step::Open(_)));
     let opened = TicketsOpened { info: bucket(20), mark: mark(marked), notes };
     owner.handle(Input::Opened(Ok(Box::new(opened))), now);

@@ -150,9 +150,10 @@ impl Simulation {
                 quiet_for: Duration::from_micros(random.below(3 * R)),
                 hard_after: random.one_in(2).then(|| Duration::from_micros(random.below(20 * R))),
             });
-            let owner = TicketOwner::new(timing, ticket, nonce, wait, local(0, ppm, offset));
+            let (asker, now) = (Asker::Command(soft), local(0, ppm, offset));
+            let owner = TicketOwner::new(timing, ticket, nonce, asker, wait, now);
             Client {
-                owner: owner.with_soft(soft).with_notes(&format!("{ppm}.{offset}")),
+                owner: owner.with_notes(&format!("{ppm}.{offset}")),
                 timing,
                 ppm,
                 offset,
@@ -295,11 +296,11 @@ impl Simulation {
             timing,
             ticket,
             nonce.0 + 1,
+            asker,
             wait,
             begin.after(Duration::from_micros(later)),
         );
-        let owner = owner.with_notes(seen.clock());
-        self.clients[client].owner = TicketOwner { asker, ..owner };
+        self.clients[client].owner = owner.with_notes(seen.clock());
         self.clients[client].watched.clear();
         self.clients[client].outcome = None;
         self.clients[client].paused_until = self.now + later;

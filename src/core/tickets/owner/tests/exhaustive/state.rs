@@ -130,9 +130,9 @@ impl Client {
         let wait = asker.wait.map(Duration::from_micros);
         let begin = BEGIN + asker.begins;
         let now = local(begin, asker.ppm);
-        let owner = TicketOwner::new(timing, ticket, number as u128, wait, now);
+        let (nonce, of) = (number as u128, crate::core::tickets::Asker::Command(asker.soft));
         Client {
-            owner: owner.with_soft(asker.soft),
+            owner: TicketOwner::new(timing, ticket, nonce, of, wait, now),
             ppm: asker.ppm,
             waits: Waits::Begin(begin),
             paused_until: 0,

@@ -117,8 +117,8 @@ fn no_process_of_the_requester_takes_the_lock_away_from_another() {
         let timing = timing(seconds * SECOND, 10_000).expect("times");
         let (lifetime, incarnation) = (seconds * SECOND, Incarnation(requester));
         let ticket = Ticket { lifetime, incarnation, attempt: (nonce as u64) << 9, ..ticket() };
-        let owner = TicketOwner::new(timing, ticket, nonce, Some(Duration::ZERO), now);
-        owner.for_script(nonce == 3).with_notes(clock)
+        let (asker, wait) = (Asker::Script { withdraws: nonce == 3 }, Some(Duration::ZERO));
+        TicketOwner::new(timing, ticket, nonce, asker, wait, now).with_notes(clock)
     };
     let mut perform = |mut grabber: TicketOwner, ahead: u64, now: Instant| {
         perform(&mut grabber, &mut bucket, ahead, now);

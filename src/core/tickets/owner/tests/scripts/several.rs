@@ -38,8 +38,8 @@ impl Environment {
         let (name, incarnation) = (Name::parse(name).expect("a name"), Incarnation(requester));
         let ticket = Ticket { name, mode, lifetime, incarnation, attempt, ..ticket() };
         let nonce = u128::from(self.processes);
-        let owner = TicketOwner::new(timing, ticket, nonce, Some(Duration::ZERO), now);
-        owner.for_script(withdraws).with_notes(clock)
+        let (asker, wait) = (Asker::Script { withdraws }, Some(Duration::ZERO));
+        TicketOwner::new(timing, ticket, nonce, asker, wait, now).with_notes(clock)
     }
 
     /// Has the server answer this step, which arrives at this instant.
@@ -232,8 +232,8 @@ fn a_loop_of_attempts_has_the_lock_at_last_where_the_clock_has_a_name() {
 /// The next ticket, behind others, would say that it was granted.
 #[test]
 fn a_ticket_that_is_begun_anew_was_not_granted() {
-    let (owner, begin) = opened();
-    let mut owner = owner.for_script(false);
+    let (mut owner, begin) = opened();
+    owner.asker = Asker::Script { withdraws: false };
     owner.ticket.is_granted = true;
     owner.gone("its ticket was removed", begin);
     assert!(!owner.ticket().is_granted);
