@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::Request;
 use super::held::Grant;
 use super::report::Report;
-use crate::core::tickets::Name;
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
@@ -63,9 +62,8 @@ impl Ending {
 /// The course of the lock until now.
 pub(super) struct Account {
     pub(super) report: Option<Report>,
-    pub(super) name: Name,
-    destination: Destination,
-    level: u64,
+    pub(super) request: Request,
+    pub(super) destination: Destination,
     pub(super) began: Instant,
     /// The last line on the wait.
     pub(super) last_shown: String,
@@ -83,15 +81,14 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn new(request: &Request, destination: Destination, began: Instant) -> Account {
+    pub(super) fn new(request: Request, destination: Destination, began: Instant) -> Account {
         Account {
             report: None,
-            name: request.name.clone(),
+            says_why: request.level >= Level::Warn as u64 && request.soft.is_none(),
+            request,
             destination,
-            level: request.level,
             began,
             last_shown: String::new(),
-            says_why: request.level >= Level::Warn as u64 && request.soft.is_none(),
             granted_at: None,
             grant: None,
             waited_for: None,
@@ -114,18 +111,18 @@ impl Account {
 
     /// Returns whether successes are said too.
     pub(super) fn is_verbose(&self) -> bool {
-        self.level >= Level::Info as u64
+        self.request.level >= Level::Info as u64
     }
 
     /// Says a success.
     fn tell(&self, text: &str) {
         if self.is_verbose() {
-            self.destination.tell(&format!("{}: {text}", self.name));
+            self.destination.tell(&format!("{}: {text}", self.request.name));
         }
     }
 
     pub(super) fn warn(&self, text: &str) {
-        self.destination.warn(&format!("{}: {text}", self.name));
+        self.destination.warn(&format!("{}: {text}", self.request.name));
     }
 
     pub(super) fn lost(&mut self, why: &str) {
@@ -135,14 +132,14 @@ impl Account {
 
     /// Says this at every log level.
     pub(super) fn say(&self, text: &str) {
-        let text = format!("{}: {text}", self.name);
+        let text = format!("{}: {text}", self.request.name);
         self.destination.refuse(&Refusal::new(Exit::System, text));
     }
 
     /// The lock is waited for, behind so many tickets.
     pub(super) fn waits(&mut self, ahead: usize, why: &str) {
         let place = if ahead > 0 { format!(", {ahead} ahead") } else { String::new() };
-        let text = format!("{}: waiting{place}: {why}", self.name);
+        let text = format!("{}: waiting{place}: {why}", self.request.name);
         self.waited_for = Some(why.to_owned());
         let is_shown = self.is_verbose() || io::stderr().is_terminal();
         // Nobody comes first: the bucket is new, or the store does not answer.
@@ -155,10 +152,11 @@ impl Account {
     }
 
     /// The lock was not had in time.
-    pub(super) fn not_had(&mut self, why: &str, status: u8) -> Ending {
+    pub(super) fn not_had(&mut self, why: &str) -> Ending {
+        let status = self.request.busy_status;
         // With a status of success, a job of cron that is elsewhere has nothing to say.
         let least = if status == 0 { Level::Info } else { Level::Warn };
-        if self.level >= least as u64 {
+        if self.request.level >= least as u64 {
             self.say(&format!("not acquired: {why}"));
         }
         (self.outcome, self.why) = (Outcome::NotHad, Some(why.to_owned()));
@@ -180,10 +178,9 @@ impl Account {
     }
 
     /// The command could not be executed.
-    pub(super) fn not_executed(&mut self, request: &Request, error: &io::Error) {
-        let program = request.command[0].display();
-        let hint = hint(&request.command[0], error);
-        let text = format!("{program}: {error}{hint}");
+    pub(super) fn not_executed(&mut self, error: &io::Error) {
+        let program = &self.request.command[0];
+        let text = format!("{}: {error}{}", program.display(), hint(program, error));
         let refusal = Refusal::new(Exit::System, text);
         self.destination.refuse(&refusal);
         self.why = Some(refusal.text);
@@ -197,9 +194,9 @@ impl Account {
 
     /// The command and its group have ended, under the lock. Returns until when that is held, and
     /// `None` if it is released at once.
-    pub(super) fn stays(&self, request: &Request) -> Option<Instant> {
+    pub(super) fn stays(&self) -> Option<Instant> {
         let now = sys::now();
-        let held_until = self.granted_at.unwrap_or(now).after(request.hold);
+        let held_until = self.granted_at.unwrap_or(now).after(self.request.hold);
         (held_until > now).then_some(held_until)
     }
 
@@ -208,9 +205,9 @@ impl Account {
     pub(super) fn tell_stay(&self, held_until: Instant) {
         let left = held_until.since(sys::now());
         if !left.is_zero() {
-            let (name, left) = (&self.name, Ms(left));
+            let (name, left) = (&self.request.name, Ms(left));
             let text = format!("{name}: the command has ended, the lock is held for {left} more");
-            self.destination.tell_waiting(Level::Info, self.level, &text);
+            self.destination.tell_waiting(Level::Info, self.request.level, &text);
         }
     }
 

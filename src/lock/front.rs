@@ -14,13 +14,12 @@ use super::command::{Children, RENEWER};
 use super::held::Grant;
 use super::hold::Hold;
 use super::protocol::{End, FromRenewer, ToFront, ToRenewer, Validity};
+use super::renewer;
 use super::signals::{Signals, is_deadly};
-use super::{Request, renewer};
 use crate::core::Instant;
 use crate::core::tickets::KILL_LEAD;
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::{next_packet, send_json};
-use crate::log::Destination;
 use crate::store::Bucket;
 use crate::sys::{self, Alarm, PollFlags, raw};
 
@@ -32,8 +31,7 @@ pub(super) const NOT_RENEWED: &str = "not renewed in time";
 
 /// The process that the user has started.
 pub(super) struct Front<'a> {
-    pub(super) request: &'a Request,
-    /// The course of the lock, as it is said and reported.
+    /// The request, and the course of the lock, as it is said and reported.
     pub(super) account: &'a mut Account,
     pub(super) signals: Signals,
     pub(super) alarm: Alarm,
@@ -58,12 +56,7 @@ enum Waited {
 }
 
 /// See [`super::run`].
-pub(super) fn run(
-    request: &Request,
-    store: Box<dyn Bucket>,
-    destination: Destination,
-    account: &mut Account,
-) -> Result<Ending, Refusal> {
+pub(super) fn run(store: Box<dyn Bucket>, account: &mut Account) -> Result<Ending, Refusal> {
     let no_process = Refusal::system("cannot start the process that renews the lock: ");
     let signals = Signals::open().map_err(&no_process)?;
     let flags = SocketFlags::CLOEXEC;
@@ -75,12 +68,12 @@ pub(super) fn run(
     let Some(process) = raw::fork().map_err(&no_process)? else {
         drop((socket, signals, children, account.report.take()));
         if become_renewer().is_ok() {
-            renewer::run((renewers, validity), request, store, destination);
+            renewer::run((renewers, validity), account, store);
         }
         std::process::exit(0);
     };
     drop((renewers, store));
-    serve((Renewer { process, socket }, validity), children, signals, request, account)
+    serve((Renewer { process, socket }, validity), children, signals, account)
 }
 
 /// Leaves the process group of the user: a signal that stops this group does not stop the renewal.
@@ -98,10 +91,9 @@ pub(super) fn serve(
     (renewer, validity): (Renewer, Validity),
     children: Children,
     signals: Signals,
-    request: &Request,
     account: &mut Account,
 ) -> Result<Ending, Refusal> {
-    let mut front = Front::new(request, account, signals, children)?;
+    let mut front = Front::new(account, signals, children)?;
     front.renewer = Some(renewer);
     match front.wait()? {
         Waited::Granted(valid_until) => Hold::run_renewed(front, validity, valid_until),
@@ -116,13 +108,12 @@ impl<'a> Front<'a> {
     ///
     /// When the process has no descriptor left.
     pub(super) fn new(
-        request: &'a Request,
         account: &'a mut Account,
         signals: Signals,
         children: Children,
     ) -> Result<Front<'a>, Refusal> {
         let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
-        Ok(Front { request, account, signals, alarm, children, renewer: None })
+        Ok(Front { account, signals, alarm, children, renewer: None })
     }
 }
 
@@ -166,12 +157,12 @@ impl Front<'_> {
     fn not_had(&mut self, end: End) -> Result<Waited, Refusal> {
         match end {
             End::Released => {
-                let text = format!("{}: {RENEWER_ENDED}", self.account.name);
+                let text = format!("{}: {RENEWER_ENDED}", self.account.request.name);
                 Err(Refusal::new(Exit::System, text))
             }
             // Only a script has another ticket.
             End::NotHad(text) | End::Overlaps(text) => {
-                Ok(Waited::Over(self.account.not_had(&text, self.request.busy_status)))
+                Ok(Waited::Over(self.account.not_had(&text)))
             }
             End::Refused(error) => Err(error.into()),
         }
@@ -179,7 +170,7 @@ impl Front<'_> {
 
     /// Waits until the renewer has ended, for at most R. A signal ends that.
     pub(super) fn wait_for_end(&mut self) -> io::Result<()> {
-        let until = sys::now().after(self.request.timing.renewal());
+        let until = sys::now().after(self.account.request.timing.renewal());
         while let Some(renewer) = &self.renewer
             && sys::now() < until
         {

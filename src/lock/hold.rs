@@ -48,9 +48,9 @@ impl<'a> Hold<'a> {
         grant: &Grant,
         inherited: Option<impl AsFd>,
     ) -> Result<Ending, Refusal> {
-        let variables = held::variables(front.request, grant);
+        let variables = held::variables(&front.account.request, grant);
         let mut hold = Hold::new(front, None);
-        let (words, terminal) = (&hold.front.request.command, hold.job.terminal_given());
+        let (words, terminal) = (&hold.front.account.request.command, hold.job.terminal_given());
         let inherited = inherited.as_ref().map(AsFd::as_fd);
         match command::spawn(words, &variables, inherited, terminal) {
             Ok(group) => hold.job.note(Event::Started(group.as_raw_pid())),
@@ -66,7 +66,7 @@ impl<'a> Hold<'a> {
         validity: Validity,
         valid_until: Instant,
     ) -> Result<Ending, Refusal> {
-        let end = CommandEnd::new(front.request.timing.kill_times(valid_until));
+        let end = CommandEnd::new(front.account.request.timing.kill_times(valid_until));
         let lease = Lease { end, valid_until, validity, why: NOT_RENEWED.to_owned() };
         let mut hold = Hold::new(front, Some(lease));
         hold.end_in_time();
@@ -112,7 +112,7 @@ impl<'a> Hold<'a> {
         self.front.account.outcome = Outcome::NotStarted;
         let exit = command::exit_of(&error);
         if exit.is_some() {
-            self.front.account.not_executed(self.front.request, &error);
+            self.front.account.not_executed(&error);
         }
         if self.lease.is_some() {
             let _ = self.front.release();
@@ -212,7 +212,7 @@ impl<'a> Hold<'a> {
             && let Some(told) = lease.validity.take_told()
         {
             lease.valid_until = told;
-            lease.end.renew(self.front.request.timing.kill_times(lease.valid_until));
+            lease.end.renew(self.front.account.request.timing.kill_times(lease.valid_until));
         }
     }
 
@@ -220,7 +220,7 @@ impl<'a> Hold<'a> {
     fn lose(&mut self, why: &str) {
         if let Some(lease) = self.lease.as_mut().filter(|lease| !lease.end.has_begun()) {
             why.clone_into(&mut lease.why);
-            let timing = self.front.request.timing;
+            let timing = self.front.account.request.timing;
             lease.end.hasten(timing.kill_times_after_loss(sys::now(), lease.valid_until));
             self.end_in_time();
         }

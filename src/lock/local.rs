@@ -55,8 +55,8 @@ pub(super) fn run(
         got => got,
     })?;
     match got {
-        Got::Granted(own, grant) => hold(request, account, signals, own, &grant),
-        Got::NotHad(why) => Ok(account.not_had(&why, request.busy_status)),
+        Got::Granted(own, grant) => hold(account, signals, own, &grant),
+        Got::NotHad(why) => Ok(account.not_had(&why)),
         Got::Interrupted(signal) => Ok(account.interrupted(signal)),
     }
 }
@@ -164,13 +164,12 @@ impl Asked<'_> {
 
 /// Runs the command under a lock that was granted; returns how the process is to end.
 fn hold(
-    request: &Request,
     account: &mut Account,
     signals: Option<Signals>,
     mut own: OwnTicket,
     grant: &Grant,
 ) -> Result<Ending, Refusal> {
-    if request.closes {
+    if account.request.closes {
         own.inherited = None;
     }
     let no_start = Refusal::system("cannot start the command: ");
@@ -178,7 +177,7 @@ fn hold(
     account.outcome = Outcome::NotStarted;
     let signals = signals.map_or_else(Signals::open, Ok).map_err(&no_start)?;
     let children = Children::adopt().map_err(&no_start)?;
-    let front = Front::new(request, &mut *account, signals, children)?;
+    let front = Front::new(&mut *account, signals, children)?;
     let ending = Hold::run_local(front, grant, own.inherited.as_ref())?;
     drop(own);
     account.released();

@@ -58,7 +58,7 @@ use crate::store::Bucket;
 use crate::sys::{self, raw};
 
 /// A request of a command line of `putex lock`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// The name that is locked.
     pub name: Name,
@@ -110,10 +110,10 @@ pub fn run(
     location: LockLocation<'_>,
     destination: Destination,
 ) -> Result<u8, Refusal> {
-    let mut account = Account::new(request, destination, sys::now());
+    let mut account = Account::new(request.clone(), destination, sys::now());
     account.report = request.report.as_deref().map(Report::open).transpose()?;
     let ended = held::check(&request.name).and_then(|()| match location {
-        LockLocation::Nats(store) => front::run(request, store?, destination, &mut account),
+        LockLocation::Nats(store) => front::run(store?, &mut account),
         LockLocation::Dir { base, bucket } => local::run(request, (base, bucket), &mut account),
     });
     if let Err(refusal) = &ended {
@@ -124,7 +124,7 @@ pub fn run(
             Ok(ending) => *ending,
             Err(refusal) => Ending::Status(refusal.exit as u8),
         };
-        report.write(request, &account, ending, destination);
+        report.write(&account, ending);
     }
     ended.map(conclude)
 }

@@ -11,6 +11,7 @@ use libc::{SIGCHLD, SIGKILL, SIGTTIN};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::account::Account;
 use super::command::{self, Children, Event};
 use super::held::Grant;
 use super::protocol::{FromRenewer, OfTerminal, ToRenewer, Validity};
@@ -19,7 +20,7 @@ use super::{Request, held};
 use crate::core::tickets::{Asker, End, Input, KILL_LEAD, Step, Ticket, TicketOwner, ToFront};
 use crate::core::{Incarnation, Instant, StoreErrorKind, Written};
 use crate::guard::{next_packet, send_json};
-use crate::log::{Destination, LogQueue};
+use crate::log::LogQueue;
 use crate::store::Bucket;
 use crate::store::tickets::Tickets;
 use crate::sys::{self, Alarm, PollFlags, raw};
@@ -76,11 +77,11 @@ struct Renewer<'a> {
 /// Keeps the ticket until it has ended.
 pub(super) fn run(
     (front, validity_told): (OwnedFd, Validity),
-    request: &Request,
+    account: &Account,
     bucket: Box<dyn Bucket>,
-    destination: Destination,
 ) {
-    let log = LogQueue::start(&request.name.to_string(), request.level, destination).ok();
+    let Account { request, destination, .. } = account;
+    let log = LogQueue::start(&request.name.to_string(), request.level, *destination).ok();
     match Renewer::new(request, bucket, validity_told) {
         Ok(mut renewer) => {
             // Before that, the front has started nothing.

@@ -10,12 +10,10 @@ use rustix::fs::{Mode as FileMode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::Request;
 use super::account::{Account, Ending, Outcome};
 use crate::core::Instant;
 use crate::core::agent_status::seconds;
 use crate::exit::{Exit, Refusal};
-use crate::log::Destination;
 use crate::sys::{self, PollFlags, raw};
 
 /// A pipe without a reader is refused, and a full one holds nobody up.
@@ -76,14 +74,8 @@ impl Report {
     }
 
     /// Writes the line. A failure changes nothing else: the status is that of the lock.
-    pub(super) fn write(
-        self,
-        request: &Request,
-        account: &Account,
-        ending: Ending,
-        destination: Destination,
-    ) {
-        let line = line(request, account, ending, sys::now());
+    pub(super) fn write(self, account: &Account, ending: Ending) {
+        let line = line(account, ending, sys::now());
         // A copy may block, and a full one holds nobody up: a pipe that poll(2) calls writable has
         // room for a page.
         let written = match sys::is_ready_for(&self.file, PollFlags::OUT, Duration::ZERO) {
@@ -98,7 +90,7 @@ impl Report {
             }
             Err(error) => io::Error::from(error).to_string(),
         };
-        destination.warn(&format!("--report: {}: {why}", self.path));
+        account.destination.warn(&format!("--report: {}: {why}", self.path));
     }
 
     /// Takes a part of a line that was written just now out of the file: the next line would not
@@ -139,11 +131,11 @@ fn descriptor(path: &str) -> Option<RawFd> {
 }
 
 /// Returns the line, with its end.
-fn line(request: &Request, account: &Account, ending: Ending, now: Instant) -> Vec<u8> {
-    let grant = account.grant.as_ref();
+fn line(account: &Account, ending: Ending, now: Instant) -> Vec<u8> {
+    let (request, grant) = (&account.request, account.grant.as_ref());
     let line = Line {
         schema: 1,
-        name: &account.name.to_string(),
+        name: &request.name.to_string(),
         mode: request.mode.name(),
         token: &request.token,
         outcome: account.outcome,

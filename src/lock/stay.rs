@@ -16,7 +16,7 @@ impl Front<'_> {
         validity: &mut Validity,
         mut valid_until: Instant,
     ) -> io::Result<()> {
-        let Some(held_until) = self.account.stays(self.request) else {
+        let Some(held_until) = self.account.stays() else {
             return self.release();
         };
         raw::close_inherited();
@@ -24,7 +24,7 @@ impl Front<'_> {
         self.account.tell_stay(held_until);
         loop {
             // A renewal may be late: no command depends on it.
-            let until = valid_until.after(self.request.timing.renewal() * 2);
+            let until = valid_until.after(self.account.request.timing.renewal() * 2);
             self.poll(Some(until))?;
             while let Some(message) = self.next_message() {
                 match message {
@@ -54,7 +54,7 @@ impl Front<'_> {
 
     /// Holds a lock in a directory on. A signal ends that.
     pub(super) fn stay_local(&mut self) -> io::Result<()> {
-        let Some(held_until) = self.account.stays(self.request) else { return Ok(()) };
+        let Some(held_until) = self.account.stays() else { return Ok(()) };
         self.account.tell_stay(held_until);
         raw::close_inherited();
         while sys::now() < held_until && self.signals.next_deadly().is_none() {

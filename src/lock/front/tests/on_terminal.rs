@@ -12,6 +12,7 @@ use rustix::pty::OpenptFlags;
 use super::rig::{Line, front, request, state_of};
 use super::*;
 use crate::lock::LockLocation;
+use crate::log::Destination;
 
 /// The shell reports that its child was stopped.
 const STOPPED: u8 = b's';

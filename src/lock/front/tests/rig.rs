@@ -18,11 +18,12 @@ use super::*;
 use crate::core::tickets::{LockTiming, Mode, Name};
 use crate::guard::send;
 use crate::lock::command::{Event, events, spawn};
-use crate::lock::conclude;
 use crate::lock::held;
 use crate::lock::held::Grant;
 use crate::lock::protocol::OfTerminal;
 use crate::lock::terminal::Terminal;
+use crate::lock::{Request, conclude};
+use crate::log::Destination;
 use crate::sys::PATIENCE;
 
 /// R of the tests.
@@ -289,7 +290,7 @@ pub(super) fn front(line: Line, command: &[&str]) -> u8 {
 pub(super) fn front_of((test, validity): Line, request: &Request) -> u8 {
     let destination = Destination::Pipe;
     let signals = Signals::open().expect("a descriptor");
-    let mut account = Account::new(request, destination, sys::now());
+    let mut account = Account::new(request.clone(), destination, sys::now());
     let flags = SocketFlags::CLOEXEC;
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (socket, fronts) = pair.expect("a socket");
@@ -303,7 +304,7 @@ pub(super) fn front_of((test, validity): Line, request: &Request) -> u8 {
     };
     drop((test, fronts));
     let renewer = Renewer { process, socket };
-    match serve((renewer, validity), children, signals, request, &mut account) {
+    match serve((renewer, validity), children, signals, &mut account) {
         Ok(ending) => conclude(ending),
         Err(refusal) => destination.refuse(&refusal) as u8,
     }
