@@ -7,8 +7,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::core::time::{Instant, Ms};
 use crate::core::timing::{COUNT_MAX, Refused, Timing};
 
@@ -26,7 +24,7 @@ pub struct LockTiming {
 }
 
 /// When a command is told to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KillTimes {
     /// When it is sent SIGTERM.
     pub terminate_at: Instant,
