@@ -10,10 +10,11 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use super::inbox::{Inbox, InboxSender, inbox};
+use super::task::Task;
 use crate::command::{Change, Commands, OutputPipe, Process, not_run};
 use crate::core::{Command, Instant, Outcome};
 use crate::log::command_output;
-use crate::sys::{self, Waker};
+use crate::sys;
 
 /// Changes that may wait.
 const CHANGES_MAX: usize = 16;
@@ -32,22 +33,18 @@ pub(super) struct ChangeHandle {
     changes: InboxSender<Change>,
     /// The receiving end of the queue too, by which the oldest change is dropped.
     oldest: Receiver<Change>,
-    shared: Arc<Shared>,
-}
-
-/// State shared by both ends of the thread.
-struct Shared {
     /// The agent ends.
-    ends: AtomicBool,
-    /// The agent ends, and the last change was told.
-    done: Waker,
+    ends: Arc<AtomicBool>,
+    /// The thread, which is done when the agent ends and the last change was told.
+    thread: Task<()>,
 }
 
 struct ChangeThread {
     commands: Commands,
     output: OutputPipe,
     changes: Inbox<Change>,
-    shared: Arc<Shared>,
+    /// The agent ends.
+    ends: Arc<AtomicBool>,
     /// How long one run may take.
     within: Duration,
 }
@@ -61,12 +58,12 @@ impl ChangeHandle {
     pub(super) fn start(commands: Commands, within: Duration) -> io::Result<ChangeHandle> {
         let (own, changes) = inbox(CHANGES_MAX)?;
         let oldest = changes.items.clone();
-        let shared = Arc::new(Shared { ends: AtomicBool::default(), done: Waker::new()? });
         let output = OutputPipe::new(Command::OnChange, None)?;
-        let own_shared = Arc::clone(&shared);
-        let mut thread = ChangeThread { commands, output, changes, shared, within };
-        sys::start_thread("putex-change", move || thread.work())?;
-        Ok(ChangeHandle { changes: own, oldest, shared: own_shared })
+        let ends = Arc::new(AtomicBool::default());
+        let own_ends = Arc::clone(&ends);
+        let mut thread = ChangeThread { commands, output, changes, ends, within };
+        let thread = Task::start("putex-change", move || thread.work())?;
+        Ok(ChangeHandle { changes: own, oldest, ends: own_ends, thread })
     }
 
     /// Queues a change, without waiting.
@@ -82,9 +79,9 @@ impl ChangeHandle {
     /// Has the command run for the last change, and waits a short time for its end: the service is
     /// down, so that nothing waits for this thread.
     pub(super) fn end(&self) {
-        self.shared.ends.store(true, Ordering::Relaxed);
+        self.ends.store(true, Ordering::Relaxed);
         self.changes.waker.wake();
-        sys::is_ready_soon(&self.shared.done, 2 * LAST_RUN_WITHIN + KILLED_WITHIN);
+        sys::is_ready_soon(&self.thread, 2 * LAST_RUN_WITHIN + KILLED_WITHIN);
     }
 }
 
@@ -92,10 +89,10 @@ impl ChangeThread {
     /// Tells the changes until the agent ends and all changes are told.
     fn work(&mut self) {
         loop {
-            let ends = self.shared.ends.load(Ordering::Relaxed);
+            let ends = self.ends.load(Ordering::Relaxed);
             match self.next(ends) {
                 Some(change) => self.tell(change, ends),
-                None if ends => return self.shared.done.wake(),
+                None if ends => return,
                 None => self.wait(None, None),
             }
         }
@@ -137,7 +134,7 @@ impl ChangeThread {
     /// Waits for the end of a run, which is killed when its time is over; returns how it ended.
     fn wait_for_end(&mut self, mut process: Process, mut until: Instant) -> Outcome {
         while !process.has_ended() {
-            if self.shared.ends.load(Ordering::Relaxed) {
+            if self.ends.load(Ordering::Relaxed) {
                 until = until.min(sys::now().after(LAST_RUN_WITHIN));
             }
             if !process.killed && sys::now() >= until {
