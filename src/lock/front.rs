@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::PollFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, WaitOptions};
 
 use super::account::{Account, Ending, Outcome};
 use super::command::{Children, RENEWER};
@@ -17,7 +17,6 @@ use super::protocol::{End, FromRenewer, ToFront, ToRenewer, Validity};
 use super::renewer;
 use super::signals::{Signals, is_deadly};
 use crate::core::Instant;
-use crate::core::tickets::KILL_LEAD;
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::{next_packet, send_json};
 use crate::store::Bucket;
@@ -222,22 +221,6 @@ impl Front<'_> {
     pub(super) fn send(&mut self, message: &ToRenewer) -> bool {
         let renewer = self.renewer.as_ref();
         renewer.is_some_and(|it| send_json(it.socket.as_fd(), message, None).is_ok())
-    }
-
-    /// Tells the processes that the command has left behind to end.
-    pub(super) fn terminate_left(&mut self) {
-        if !self.send(&ToRenewer::Terminate) {
-            self.children.terminate();
-        }
-    }
-
-    /// Kills the processes that the command has left behind, with the renewer, whose lock is not
-    /// valid any more: then they come to this process, which goes on until none is left.
-    pub(super) fn kill_left(&mut self, now: Instant) {
-        if let Some(renewer) = &self.renewer {
-            let _ = rustix::process::kill_process(renewer.process, Signal::KILL);
-        }
-        self.children.kill(now.after(KILL_LEAD / 2));
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use libc::{SIGCONT, SIGKILL, SIGTERM};
+use rustix::process::Signal;
 
 use super::account::{Ending, Outcome};
 use super::command::{self, Event};
@@ -13,7 +14,7 @@ use super::held;
 use super::held::Grant;
 use super::job::{Inspection, Job, Stop};
 use super::protocol::{FromRenewer, ToFront, ToRenewer, Validity};
-use crate::core::tickets::{CommandEnd, EndSignal, KILL_WAIT};
+use crate::core::tickets::{CommandEnd, EndSignal, KILL_LEAD, KILL_WAIT};
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::sys;
@@ -238,11 +239,18 @@ impl<'a> Hold<'a> {
             EndSignal::Terminate => {
                 self.job.send(SIGTERM);
                 self.job.send(SIGCONT);
-                self.front.terminate_left();
+                if !self.front.send(&ToRenewer::Terminate) {
+                    self.front.children.terminate();
+                }
             }
             EndSignal::Kill => {
                 self.job.send(SIGKILL);
-                self.front.kill_left(now);
+                // The lock is not valid any more. Without the renewer, the processes that the
+                // command has left behind come to this process, which goes on until none is left.
+                if let Some(renewer) = &self.front.renewer {
+                    let _ = rustix::process::kill_process(renewer.process, Signal::KILL);
+                }
+                self.front.children.kill(now.after(KILL_LEAD / 2));
             }
         }
         if !had_begun {
