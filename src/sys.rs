@@ -266,6 +266,21 @@ impl Alarm {
         Ok(array::from_fn(|at| !polled[at].revents().is_empty()))
     }
 
+    /// As [`Alarm::wait`], for any number of descriptors that are to be read.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to wait.
+    pub fn wait_to_read<'a>(
+        &'a self,
+        fds: impl Iterator<Item = BorrowedFd<'a>>,
+        deadline: Option<Instant>,
+    ) -> io::Result<Vec<bool>> {
+        let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        self.poll(&mut polled, deadline)?;
+        Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect())
+    }
+
     /// As [`Alarm::wait`], for any number of prepared descriptors; their results stand in them.
     ///
     /// # Errors

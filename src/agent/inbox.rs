@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use rustix::event::{PollFd, PollFlags};
 
 use crate::core::Instant;
 use crate::sys::{Alarm, Waker};
@@ -82,11 +81,7 @@ impl<T> Inbox<T> {
         deadline: Option<Instant>,
     ) -> io::Result<[bool; N]> {
         let awaited = iter::once(self.waker.as_fd()).chain(fds.into_iter().flatten());
-        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut polled = Vec::with_capacity(N + 2);
-        polled.extend(awaited.map(readable));
-        self.alarm.poll(&mut polled, deadline)?;
-        let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+        let mut ready = self.alarm.wait_to_read(awaited, deadline)?.into_iter();
         if ready.next() == Some(true) {
             self.waker.clear();
         }

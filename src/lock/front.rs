@@ -5,7 +5,6 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::PollFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, WaitOptions};
 
@@ -20,7 +19,7 @@ use crate::core::Instant;
 use crate::exit::{Exit, LockExit, Refusal};
 use crate::guard::{next_packet, send_json};
 use crate::store::Bucket;
-use crate::sys::{self, Alarm, PollFlags, raw};
+use crate::sys::{self, Alarm, raw};
 
 /// The reason that is given when the renewer ends before the ticket.
 pub(super) const RENEWER_ENDED: &str = "the process that renews the lock has ended";
@@ -192,19 +191,14 @@ impl Front<'_> {
 
     /// Waits for the renewer, or a signal.
     pub(super) fn poll(&self, until: Option<Instant>) -> io::Result<()> {
-        let all = [self.renewer.as_ref().map(|it| it.socket.as_fd()), Some(self.signals.as_fd())];
-        let all = all.into_iter().flatten();
-        let mut polled = Vec::with_capacity(3);
-        polled.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        self.alarm.poll(&mut polled, until)
+        let renewer = self.renewer.iter().map(|it| it.socket.as_fd());
+        self.alarm.wait_to_read(renewer.chain([self.signals.as_fd()]), until).map(drop)
     }
 
     /// Waits for the renewer alone.
     pub(super) fn poll_renewer(&self, until: Option<Instant>) -> io::Result<()> {
-        let renewer = self.renewer.iter();
-        let mut polled = Vec::with_capacity(2);
-        polled.extend(renewer.map(|it| PollFd::from_borrowed_fd(it.socket.as_fd(), PollFlags::IN)));
-        self.alarm.poll(&mut polled, until)
+        let renewer = self.renewer.iter().map(|it| it.socket.as_fd());
+        self.alarm.wait_to_read(renewer, until).map(drop)
     }
 
     /// Returns the next message of the renewer, if there is one, and notices its end.

@@ -14,8 +14,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use rustix::event::PollFd;
-
 use crate::core::tickets::{Name, StoredTicket};
 use crate::core::{Instant, Revision, StoreError, StoreErrorKind};
 use crate::exit::{Exit, Refusal};
@@ -24,7 +22,7 @@ use crate::store::StoreResult;
 use crate::store::dir::folder::Folder;
 use crate::store::dir::tickets::{Entered, Listed, wait_for_end};
 use crate::store::dir::watch::Watch;
-use crate::sys::{self, Alarm, PollFlags, Waker};
+use crate::sys::{self, Alarm, Waker};
 
 /// How long a process without patience waits for others that take a ticket at the same moment.
 const ENTERED_WITHIN: Duration = Duration::from_secs(10);
@@ -231,10 +229,7 @@ impl<'a> Waiter<'a> {
         loop {
             let changed = changes.as_ref().and_then(Watch::queue);
             let all = [Some(waker.as_fd()), asker.signals.map(AsFd::as_fd), changed];
-            let all = all.into_iter().flatten();
-            let mut polled: Vec<_> =
-                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-            alarm.poll(&mut polled, until).map_err(cannot_wait)?;
+            alarm.wait_to_read(all.into_iter().flatten(), until).map_err(cannot_wait)?;
             if let Some(signal) = asker.signals.and_then(Signals::next_deadly) {
                 return Err(NotWaited::Interrupted(signal));
             }

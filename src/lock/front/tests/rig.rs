@@ -24,7 +24,7 @@ use crate::lock::protocol::OfTerminal;
 use crate::lock::terminal::Terminal;
 use crate::lock::{Request, conclude};
 use crate::log::Destination;
-use crate::sys::PATIENCE;
+use crate::sys::{PATIENCE, PollFlags};
 
 /// R of the tests.
 pub(super) const R: Duration = Duration::from_millis(1500);
