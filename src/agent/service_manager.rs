@@ -88,20 +88,16 @@ impl ServiceManager {
 
     /// Sends the rest of earlier notifications; returns whether nothing is left.
     fn send_unsent(&mut self) -> bool {
-        while let Some(text) = self.unsent.front() {
-            if !self.send(text) {
-                return false;
-            }
+        while self.unsent.front().is_some_and(|text| self.send(text)) {
             self.unsent.pop_front();
         }
-        true
+        self.unsent.is_empty()
     }
 
     /// Sends a notification, or keeps it until the manager has room.
     fn send_or_keep(&mut self, text: String) {
-        if !(self.send_unsent() && self.send(&text)) {
-            self.unsent.push_back(text);
-        }
+        self.unsent.push_back(text);
+        self.send_unsent();
     }
 
     /// Tells the manager that a reload is done. Nothing is sent before the agent stands by: the
