@@ -118,10 +118,7 @@ impl GuardClient {
 
     /// Returns the number of the guard's process; `None` if no guard is known to be there.
     pub(super) fn pid(&self) -> Option<Pid> {
-        match &self.state {
-            State::Connected(link) => Some(link.guard.pid),
-            State::Absent | State::Connecting(_) | State::Ending(..) => None,
-        }
+        if let State::Connected(link) = &self.state { Some(link.guard.pid) } else { None }
     }
 
     /// Kills the guard. An attempt to connect is given up.

@@ -224,10 +224,7 @@ impl Noted {
     /// Returns the session of the guard's start, if that has not ended: there may be others in it
     /// than its leader, which was killed now or is gone.
     pub(crate) fn kill_commands(&self) -> Option<Pid> {
-        let start = match &self.service {
-            Service::Starting(start) => Some(start),
-            Service::Unknown | Service::Down | Service::Up => None,
-        };
+        let start = if let Service::Starting(start) = &self.service { Some(start) } else { None };
         for command in self.stop.iter().chain(&self.last_resort).chain(start) {
             if let Some(exit) = command.find()
                 && !sys::is_ready(&exit)
