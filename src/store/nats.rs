@@ -184,10 +184,12 @@ impl NatsStore {
             code::NOT_FOR_ACCOUNT => {
                 Kind::Unsafe.error(format!("{text}; enable it for the account of this user"))
             }
-            code::NOT_CLUSTERED
-            | code::SUBJECTS_OVERLAP
-            | code::INVALID_CONFIG
-            | code::INVALID_JSON => Kind::Unsafe.error(text),
+            code::NOT_CLUSTERED => Kind::Unsafe.error(format!(
+                "{text}: put the servers into one cluster, or use one and --replicas 1"
+            )),
+            code::SUBJECTS_OVERLAP | code::INVALID_CONFIG | code::INVALID_JSON => {
+                Kind::Unsafe.error(text)
+            }
             code::MAX_BYTES_REQUIRED => Kind::Unsafe.error(format!(
                 "{text}; make the bucket with a limit: nats kv add {bucket} --max-bucket-size \
                  64MiB, and nats stream edit KV_{bucket} --allow-msg-ttl",

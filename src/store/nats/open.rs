@@ -12,7 +12,7 @@ use crate::store::{
     Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, OpenMode, OpenedBucket,
     StoreError, StoreErrorKind as Kind, StoreResult, name,
 };
-use crate::sys::{self, Alarm};
+use crate::sys;
 
 /// Longest time for all requests after the connection: two round trips as a rule, and seven that
 /// create the bucket.
@@ -176,13 +176,12 @@ impl NatsStore {
     }
 
     pub(super) fn pause(&self, deadline: Instant) -> StoreResult<()> {
-        let until = sys::now().after(CREATION_POLL).min(deadline);
-        match Alarm::new().and_then(|alarm| alarm.wait([], Some(until))) {
-            Ok([]) if sys::now() < deadline => Ok(()),
-            Ok([]) => Err(Kind::Unreachable
-                .error(format!("bucket: {} is not ready by the deadline", self.stream))),
-            Err(error) => Err(Kind::Unreachable.error(format!("waiting: {error}"))),
+        sys::pause(CREATION_POLL.min(deadline.since(sys::now())));
+        if sys::now() < deadline {
+            return Ok(());
         }
+        let text = format!("bucket: {} is not ready by the deadline", self.stream);
+        Err(Kind::Unreachable.error(text))
     }
 
     /// Checks that a bucket which is made at the connected server would be accepted.
@@ -219,11 +218,7 @@ impl NatsStore {
         if failure.err_code == code::NAME_IN_USE {
             return Ok(false);
         }
-        let StoreError { kind, mut text } = self.api_error("creating the bucket", &failure);
-        if failure.err_code == code::NOT_CLUSTERED {
-            text += ": put the servers into one cluster, or use one and --replicas 1";
-        }
-        Err(kind.error(text))
+        Err(self.api_error("creating the bucket", &failure))
     }
 
     /// Reads the epoch of the bucket, and writes one when there is none.
