@@ -14,7 +14,7 @@
 //! # Invariants
 //!
 //! 1. Every write of an entry carries the revision that it expects, which cannot be empty:
-//!    `NatsStore::write_now`, in `write`.
+//!    `expected_headers`, in `write`.
 //! 2. Every write names its stream, so that a foreign stream on the same subject
 //!    refuses it.
 //! 3. Only [`Bucket::open`] creates the bucket.
@@ -36,9 +36,10 @@ use std::time::Duration;
 
 use self::micro::{MicroService, answer_of, is_micro};
 use self::read::read_request;
+use self::write::{expected_headers, sendable};
 use crate::core::{Instant, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
-use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, RequestError};
+use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError};
 use crate::store::{
     AgentMessage, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
     OpenedBucket, Selection, StoreError, StoreErrorKind as Kind, StoreResult,
@@ -278,7 +279,40 @@ impl Bucket for NatsStore {
         lasts: Option<Duration>,
         deadline: Instant,
     ) -> Written {
-        self.write_now(key, expected, content, lasts, deadline)
+        let (replicated, has_ttl) = match &self.bucket {
+            Ok(bucket) => (bucket.replicated, bucket.has_ttl),
+            Err(why) => return Written::Unknown(format!("nothing sent: {why}")),
+        };
+        if let Err(text) = content.check().and_then(|()| self.check_expected(expected)) {
+            let error = Kind::Unsafe.error(format!("nothing sent: {text}"));
+            return Written::Denied(error);
+        }
+        let subject = self.subject_of(key);
+        let target = self.target(&subject);
+        let expected = expected_headers(expected, &self.settings.bucket);
+        let expected = expected.iter().map(|(name, value)| (*name, &**value));
+        let ttl = lasts.filter(|_| has_ttl);
+        let ttl = ttl.map(|time| format!("{}s", time.as_millis().div_ceil(1000)));
+        let ttl = ttl.as_deref().map(|time| ("Nats-TTL", time));
+        let headers: Vec<_> = expected.chain(ttl).chain(sendable(content)).collect();
+        let payload = &*content.payload;
+        let write = Outgoing { subject: &target, headers: &headers, payload, repeats: false };
+        let began = sys::now();
+        let replied = self.client.request(&write, deadline);
+        let written = match &replied {
+            Ok(reply) => answer::written(&self.stream, replicated, &reply.payload),
+            Err(error) => answer::unanswered(&subject, error),
+        };
+        let answered = !matches!(written, Written::Unknown(_));
+        self.unanswered_write = (!answered).then(sys::now);
+        self.client.note_answer(answered, began);
+        if let Err(RequestError::NoResponders) = replied {
+            self.close_if_deleted(deadline);
+            if let Err(gone) = &self.bucket {
+                return Written::Unknown(format!("nothing stored: {gone}"));
+            }
+        }
+        written
     }
 
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {

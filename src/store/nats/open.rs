@@ -235,7 +235,7 @@ impl NatsStore {
             let id = format!("{id:032x}");
             let (expected, content) = (Expected::Key(current), Content::new([], id.as_bytes()));
             let by = self.answer_by(deadline);
-            match self.write_now(name::EPOCH_KEY, expected, &content, None, by) {
+            match self.write(name::EPOCH_KEY, expected, &content, None, by) {
                 Written::Stored(revision) => return Ok((id, revision)),
                 Written::Denied(error) => return Err(error),
                 Written::Moved(_) => self.pause(deadline)?,
