@@ -15,7 +15,7 @@ pub(crate) mod entry;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use self::entry::{RELEASED, notes_to_content, standing, to_content, to_notes, tombstone};
+use self::entry::{RELEASED, name_of, notes_to_content, standing, to_content, to_notes, tombstone};
 use super::mark;
 use super::name::{MARK_KEY, TICKET_ROOT};
 use super::pace::Pace;
@@ -78,11 +78,9 @@ impl Tickets {
         let first = [MARK_KEY, &self.notes_key];
         let opened = open_or_make(&mut *self.bucket, FirstKeys::read(&first), deadline);
         self.is_lost = opened.is_err();
-        let (info, entries) = opened?;
-        let mut entries = entries.into_iter();
-        let mark = mark::of_entry(entries.next().flatten());
-        let notes = entries.next().flatten();
-        let notes = notes.map_or((Revision(0), Observed::default()), to_notes);
+        let (info, mut entries) = opened?;
+        let notes = entries.pop().flatten().map(to_notes).unwrap_or_default();
+        let mark = mark::of_entry(entries.pop().flatten());
         Ok(TicketsOpened { info, mark, notes })
     }
 
@@ -103,9 +101,14 @@ impl Tickets {
             Step::Open(by) => Input::Opened(self.open(*by).map(Box::new)),
             Step::WriteMark(mark, by) => Input::Written(mark::write(&mut *self.bucket, mark, *by)),
             Step::Write(at, number, ticket, by) => {
-                Input::Written(self.write(element, *at, *number, ticket, *by))
+                let (key, content) = (self.key(element), to_content(ticket, *number));
+                Input::Written(self.bucket.write(&key, Expected::Key(*at), &content, None, *by))
             }
-            Step::End(at, lifetime, by) => Input::Written(self.end(element, *at, *lifetime, *by)),
+            Step::End(at, lifetime, by) => {
+                let (key, content) = (self.key(element), tombstone(RELEASED, self.own.attempt));
+                let lasts = Some(marker_lasts(&key, *lifetime));
+                Input::Written(self.bucket.write(&key, Expected::Key(*at), &content, lasts, *by))
+            }
             Step::ReadOwn(by) => Input::Own(self.own(element, *by).map_err(text)),
             Step::List(earlier_keys, by) => {
                 Input::Listed(self.list(earlier_keys, *by).map_err(text))
@@ -123,20 +126,6 @@ impl Tickets {
         })
     }
 
-    /// Writes the own ticket, of this number, in the place of this revision.
-    pub fn write(
-        &mut self,
-        element: &str,
-        at: Revision,
-        number: Option<Revision>,
-        ticket: &Ticket,
-        deadline: Instant,
-    ) -> Written {
-        let content = to_content(ticket, number);
-        let (key, expected) = (self.key(element), Expected::Key(at));
-        self.bucket.write(&key, expected, &content, None, deadline)
-    }
-
     /// Reads the own ticket: its revision, and the ticket unless it has ended.
     ///
     /// # Errors
@@ -148,24 +137,9 @@ impl Tickets {
         deadline: Instant,
     ) -> StoreResult<(Revision, Option<Ticket>)> {
         let entry = self.bucket.get(&self.key(element), deadline)?;
-        let standing = entry.map(|entry| (entry.revision, standing(entry)));
-        Ok(standing.map_or((Revision(0), None), |(revision, standing)| {
-            (revision, standing.and_then(|standing| standing.ticket.ok()))
-        }))
-    }
-
-    /// Ends the own ticket of this lifetime that stands at this revision.
-    pub fn end(
-        &mut self,
-        element: &str,
-        at: Revision,
-        lifetime: Duration,
-        deadline: Instant,
-    ) -> Written {
-        let key = self.key(element);
-        let content = tombstone(RELEASED, self.own.attempt);
-        let lasts = Some(marker_lasts(&key, lifetime));
-        self.bucket.write(&key, Expected::Key(at), &content, lasts, deadline)
+        let revision = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
+        let standing = entry.and_then(standing);
+        Ok((revision, standing.and_then(|standing| standing.ticket.ok())))
     }
 
     /// Ends the ticket of another that has not moved for too long or is ended by force, or one of
@@ -268,10 +242,7 @@ fn marker_lasts(key: &str, lifetime: Duration) -> Duration {
 
 /// Returns whether the ticket of a key may conflict with one for this name.
 fn may_conflict(name: &Name, key: &str) -> bool {
-    let elements: Vec<&str> = key.split('.').collect();
-    let [_, path @ .., _] = &elements[..] else { return true };
-    let Ok(theirs) = Name::parse(&path.join("/")) else { return true };
-    name.overlaps(&theirs)
+    name_of(key).map_or(true, |theirs| name.overlaps(&theirs))
 }
 
 #[cfg(test)]
@@ -313,8 +284,9 @@ mod tests {
         let (base, by) = (folder("removed"), sys::now().after(Duration::from_secs(60)));
         let ticket = Ticket::sample("a");
         let (mut tickets, _) = open_in(&base, &ticket, "", by);
-        let written = tickets.write("00f", Revision(0), None, &ticket, by);
-        assert!(matches!(written, Written::Stored(_)), "{written:?}");
+        let write = Step::Write(Revision(0), None, ticket.clone(), by);
+        let written = tickets.perform(&write, "00f", "beta");
+        assert!(matches!(written, Some(Input::Written(Written::Stored(_)))), "{written:?}");
         let none = EarlierKeys::default();
         let standing = tickets.list(&none, by).expect("a listing").standing;
         let removed = tickets.remove(&standing[0], "beta", by);

@@ -354,8 +354,8 @@ fn key_of(ticket: &Ticket, number: Revision) -> String {
 
 /// Returns the name and the number in the key of a ticket; `None` for another key.
 fn parts_of(key: &str) -> Option<(Name, Revision)> {
-    let (path, number) = key.strip_prefix(TICKET_ROOT)?.strip_prefix('.')?.rsplit_once('.')?;
-    Some((Name::parse(&path.replace('.', "/")).ok()?, Revision(number.parse().ok()?)))
+    let (_, number) = key.rsplit_once('.')?;
+    Some((entry::name_of(key).ok()?, Revision(number.parse().ok()?)))
 }
 
 #[cfg(test)]

@@ -100,10 +100,6 @@ pub(crate) fn standing(entry: Entry) -> Option<StoredTicket> {
 fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
     let header = |name: &str| content.header(name).ok_or_else(|| format!("{name} is missing"));
     let damaged = |name: &str| format!("{name} is damaged");
-    let elements: Vec<&str> = key.split('.').collect();
-    let [_, path @ .., _] = &elements[..] else {
-        return Err("its key is not that of a ticket".to_owned());
-    };
     let incarnation = u128::from_str_radix(header(INCARNATION)?, 16);
     let mode = mode(header(MODE)?).ok_or_else(|| damaged(MODE))?;
     let slot = content.header(SLOT).map(|slot| slot_of(mode, slot).ok_or_else(|| damaged(SLOT)));
@@ -111,7 +107,7 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
     let runs_out = content.header(RUNS_OUT);
     let runs_out = runs_out.map(|text| runs_out_of(text).ok_or_else(|| damaged(RUNS_OUT)));
     Ok(Ticket {
-        name: Name::parse(&path.join("/"))?,
+        name: name_of(key)?,
         mode,
         slot: slot.transpose()?,
         lifetime: lifetime(content).ok_or_else(|| damaged(LIFE))?,
@@ -122,6 +118,15 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         counts_if_stored_by: by.transpose()?.map(|ms| StoreTime(Duration::from_millis(ms))),
         runs_out: runs_out.transpose()?,
     })
+}
+
+/// Returns the name in the key of a ticket.
+pub(crate) fn name_of(key: &str) -> Result<Name, String> {
+    let elements: Vec<&str> = key.split('.').collect();
+    let [_, path @ .., _] = &elements[..] else {
+        return Err("its key is not that of a ticket".to_owned());
+    };
+    Name::parse(&path.join("/"))
 }
 
 fn runs_out_of(text: &str) -> Option<RunsOut> {
