@@ -64,6 +64,9 @@ const NOT_OPEN: &str = "the store is not open";
 /// The fault of a bucket whose servers have elected no leader.
 const NO_LEADER: &str = "has no leader: most of its servers must run";
 
+/// The fate of a bucket that has another time of creation than before.
+const MADE_ANEW: &str = "was deleted and made anew";
+
 /// The default prefix of JetStream's API.
 pub const API: &str = "$JS.API";
 
@@ -132,10 +135,6 @@ impl NatsStore {
 
     fn subject_of(&self, key: &str) -> String {
         format!("$KV.{}.{key}", self.settings.bucket)
-    }
-
-    fn hint_subject(&self, key: &str) -> String {
-        format!("{HINT_PREFIX}{}.{key}", self.settings.bucket)
     }
 
     /// Returns the state of the bucket, `None` when it does not exist.
@@ -211,12 +210,17 @@ impl NatsStore {
         let created = created.clone();
         let gone = match self.info(deadline) {
             Ok(None) => "does not exist any more",
-            Ok(Some(info)) if info.is_made() && info.created != created => {
-                "was deleted and made anew"
-            }
+            Ok(Some(info)) if info.is_made() && info.created != created => MADE_ANEW,
             Ok(Some(_)) | Err(_) => return,
         };
-        self.bucket = Err(format!("the bucket {} {gone}", self.stream));
+        self.lose(gone);
+    }
+
+    /// Closes the store, for this reason, and returns that as an error.
+    fn lose(&mut self, gone: &str) -> StoreError {
+        let text = format!("the bucket {} {gone}", self.stream);
+        self.bucket = Err(text.clone());
+        Kind::Unreachable.error(text)
     }
 
     /// Returns the open bucket, or the reason to make no request as an error.
@@ -318,7 +322,9 @@ impl Bucket for NatsStore {
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()> {
         let new = keys.iter().filter(|key| !self.subscribed.iter().any(|it| it == *key));
         let new: Vec<String> = new.map(|key| (*key).to_owned()).collect();
-        let subjects: Vec<_> = new.iter().map(|key| self.hint_subject(key)).collect();
+        let bucket = &self.settings.bucket;
+        let subjects = new.iter().map(|key| format!("{HINT_PREFIX}{bucket}.{key}"));
+        let subjects: Vec<String> = subjects.collect();
         let subscribed = self.client.subscribe(&subjects, &[]);
         subscribed.map_err(|error| Kind::Unreachable.error(format!("subscribe: {error}")))?;
         self.subscribed.extend(new);

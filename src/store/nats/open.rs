@@ -37,7 +37,10 @@ impl NatsStore {
     ) -> StoreResult<Option<OpenedBucket>> {
         let keys = first.read.iter().copied().chain([name::EPOCH_KEY]);
         let subjects: Vec<String> = keys.map(|key| self.subject_of(key)).collect();
-        self.forget_lost_connection();
+        if !self.client.is_connected() {
+            self.subscribed.clear();
+            self.micro.iter_mut().for_each(MicroService::forget_connection);
+        }
         self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         self.subscribe(first.subscribed)?;
@@ -71,14 +74,6 @@ impl NatsStore {
             retires: self.retires(accepted.has_ttl),
         };
         Ok(Some((bucket, entries)))
-    }
-
-    /// Forgets the subscriptions of a connection that is lost.
-    fn forget_lost_connection(&mut self) {
-        if !self.client.is_connected() {
-            self.subscribed.clear();
-            self.micro.iter_mut().for_each(MicroService::forget_connection);
-        }
     }
 
     /// Accepts a bucket that is safe for a lock.

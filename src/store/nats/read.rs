@@ -4,11 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::{Kind, NO_LEADER, NatsStore, answer};
+use super::{Kind, MADE_ANEW, NO_LEADER, NatsStore, answer};
 use crate::core::tickets::grab::CLOCKS_MARGIN;
 use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision};
-use crate::nats::jetstream;
+use crate::nats::jetstream::{self, StreamInfo};
 use crate::nats::{Message, Outgoing};
 use crate::store::{Entry, Listing, Selection, StoreError, StoreResult, name};
 
@@ -125,7 +125,7 @@ impl NatsStore {
             if !missing.is_empty() {
                 let (again, _) = self.name_all(selection, deadline)?;
                 let is_named = |subject: &&String| again.subjects.contains(subject);
-                if again.last < named.last || missing.iter().any(is_named) {
+                if again.last_seq < named.last_seq || missing.iter().any(is_named) {
                     self.pause(deadline)?;
                     continue;
                 }
@@ -135,7 +135,7 @@ impl NatsStore {
             let (entries, ages) = aged.unzip();
             let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
             let at = named.time.and_then(since_epoch).map(StoreTime);
-            return Ok(Listing { entries, ages, at, last: named.last });
+            return Ok(Listing { entries, ages, at, last: Revision(named.last_seq) });
         }
     }
 
@@ -145,7 +145,7 @@ impl NatsStore {
         &mut self,
         selection: Selection<'_>,
         deadline: Instant,
-    ) -> StoreResult<(Named, Option<(Entry, SystemTime)>)> {
+    ) -> StoreResult<(StreamInfo, Option<(Entry, SystemTime)>)> {
         let filter = match selection {
             Selection::Key(key) => self.subject_of(key),
             Selection::Below { prefix: "", .. } => self.subject_of(">"),
@@ -165,29 +165,27 @@ impl NatsStore {
         Ok((named, read.flatten()))
     }
 
-    /// Returns the selected ones of the keys that this reply names.
-    fn named(&mut self, reply: &Message, selection: Selection<'_>) -> StoreResult<Named> {
+    /// Returns the state of the bucket in this reply, with the selected ones of the keys that it
+    /// names.
+    fn named(&mut self, reply: &Message, selection: Selection<'_>) -> StoreResult<StreamInfo> {
         let home = self.subject_of("").len();
         let info = jetstream::stream_info(&reply.payload);
-        let info = info.map_err(|failure| self.api_error("listing", &failure))?;
+        let mut info = info.map_err(|failure| self.api_error("listing", &failure))?;
         if !info.has_leader {
             let text = format!("listing: {} {NO_LEADER}", self.stream);
             return Err(Kind::Unreachable.error(text));
         }
         // The holders of the tickets of a lost bucket may still run their commands.
-        let bucket = self.open_bucket()?;
-        if info.created != bucket.created {
-            let text = format!("the bucket {} was deleted and made anew", self.stream);
-            self.bucket = Err(text.clone());
-            return Err(Kind::Unreachable.error(text));
+        if info.created != self.open_bucket()?.created {
+            return Err(self.lose(MADE_ANEW));
         }
         // A subject that is no key of putex is left out: one that is not UTF-8 cannot be read.
         let is_wanted = |subject: &String| {
             let key = subject.get(home..).filter(|key| selection.selects(key));
             key.is_some_and(|key| name::valid_key(key).is_ok())
         };
-        let subjects = info.subjects.into_iter().filter(is_wanted).collect();
-        Ok(Named { subjects, last: Revision(info.last_seq), time: info.time })
+        info.subjects.retain(is_wanted);
+        Ok(info)
     }
 }
 
@@ -199,14 +197,4 @@ pub(super) fn age(stored: SystemTime, now: Option<SystemTime>) -> Option<Duratio
         Ok(age) => Some(age),
         Err(ahead) => (ahead.duration() <= CLOCKS_MARGIN).then_some(Duration::ZERO),
     }
-}
-
-/// The keys that a listing has named.
-struct Named {
-    /// Their subjects, in their order.
-    subjects: Vec<String>,
-    /// The revision that the reply reaches.
-    last: Revision,
-    /// The time of the server when it answered.
-    time: Option<SystemTime>,
 }
