@@ -1,6 +1,6 @@
 //! The meaning of a `-ERR` of the server for the connection.
 
-/// The kinds of `-ERR`, distinguished by the beginning of their text in lower case.
+/// The kinds of `-ERR`, distinguished by a part of their text in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerError {
     /// The credentials are refused, or have expired, or were revoked.
@@ -16,12 +16,9 @@ pub(super) enum ServerError {
     Closing,
 }
 
-/// The beginning of each text and its kind.
-const KINDS: [(&str, ServerError); 12] = [
+/// A part of each text and its kind. No subject in a text has a blank.
+const KINDS: [(&str, ServerError); 9] = [
     ("authorization violation", ServerError::Credentials),
-    ("user authentication expired", ServerError::Credentials),
-    ("user authentication revoked", ServerError::Credentials),
-    ("account authentication expired", ServerError::Credentials),
     ("authentication expired", ServerError::Credentials),
     ("authentication revoked", ServerError::Credentials),
     ("permissions violation for publish", ServerError::PublishDenied),
@@ -36,7 +33,7 @@ impl ServerError {
     /// Returns the kind of a `-ERR` text, given without its quotes.
     pub(super) fn of(text: &str) -> ServerError {
         let text = text.to_ascii_lowercase();
-        let kind = KINDS.iter().find(|(prefix, _)| text.starts_with(prefix));
+        let kind = KINDS.iter().find(|(part, _)| text.contains(part));
         kind.map_or(ServerError::Closing, |&(_, kind)| kind)
     }
 
