@@ -23,9 +23,7 @@ use crate::operation::{Operation, write};
 use crate::status::{ANSWER_MAX, KeyStatus};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
-use crate::store::{
-    AgentMessage, AgentQuestion, Content, Entry, Expected, Hint, StoreResult, open_existing,
-};
+use crate::store::{AgentQuestion, Content, Entry, Expected, Hint, StoreResult, open_existing};
 use crate::sys::signals::Endings;
 use crate::sys::{self, Alarm, PollFlags};
 
@@ -302,7 +300,7 @@ impl Process<'_> {
         let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
         let keys = [self.request.key.clone()].into();
         let question = AgentQuestion::new(number, keys, true);
-        self.operation.bucket.send(AgentMessage::Question(&question));
+        self.operation.bucket.ask_agents(&question);
         Ok(())
     }
 

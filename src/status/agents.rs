@@ -9,7 +9,7 @@ use super::answer_wait::{AnswerWait, Step};
 use crate::core::{AgentStatus, Instant, StoreErrorKind};
 use crate::exit::Refusal;
 use crate::guard::status_file;
-use crate::store::{AgentAnswer, AgentMessage, AgentQuestion, Bucket, Hint};
+use crate::store::{AgentAnswer, AgentQuestion, Bucket, Hint};
 use crate::sys::{self, Alarm, Waker};
 
 /// So many agents are kept.
@@ -45,7 +45,7 @@ pub(super) fn request(
             Step::End => return Ok((said, None)),
             Step::Request(keys) => {
                 let question = AgentQuestion::new(number, keys, reads_requests);
-                bucket.send(AgentMessage::Question(&question));
+                bucket.ask_agents(&question);
                 continue;
             }
             Step::Wait(until) => until,

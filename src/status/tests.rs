@@ -10,7 +10,7 @@ use crate::core::{
 };
 use crate::store::lock_key::to_content;
 use crate::store::{
-    AgentAnswer, AgentMessage, BucketInfo, Content, Expected, FirstKeys, Hint, Listing, OpenMode,
+    AgentAnswer, AgentQuestion, BucketInfo, Content, Expected, FirstKeys, Hint, Listing, OpenMode,
     OpenedBucket, StoreResult,
 };
 use crate::sys::Alarm;
@@ -118,8 +118,7 @@ impl Bucket for Scripted {
         unreachable!("nothing is followed")
     }
 
-    fn send(&mut self, message: AgentMessage<'_>) {
-        let AgentMessage::Question(question) = message else { unreachable!("no agent is played") };
+    fn ask_agents(&mut self, question: &AgentQuestion) {
         self.requests = if question.number == self.number { self.requests + 1 } else { 1 };
         self.number.clone_from(&question.number);
         assert_eq!(question.keys, [KEY.to_owned()].into());

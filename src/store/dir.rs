@@ -48,8 +48,8 @@ use self::permissions::refused;
 use self::text::Kind;
 use self::watch::Watch;
 use super::{
-    AgentMessage, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
-    OpenedBucket, Selection, StoreError, StoreErrorKind, StoreResult,
+    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
+    OpenMode, OpenedBucket, Selection, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Written};
 use crate::sys::{self, Alarm, PollFlags};
@@ -185,11 +185,8 @@ impl Bucket for DirStore {
         Ok(())
     }
 
-    fn send(&mut self, message: AgentMessage<'_>) {
-        // An agent has a file with its status.
-        let (AgentMessage::Question(question), Ok(folder)) = (message, self.folder()) else {
-            return;
-        };
+    fn ask_agents(&mut self, question: &AgentQuestion) {
+        let Ok(folder) = self.folder() else { return };
         let Ok(_held) = folder.lock(sys::now().after(QUESTION_MAX)) else { return };
         for key in &question.keys {
             // Best effort: it is asked again.

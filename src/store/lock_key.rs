@@ -11,8 +11,8 @@ use super::lifetime::read_with_age;
 use super::record::{from_headers, to_headers};
 use super::switchover::Switchover;
 use super::{
-    AgentMessage, AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult,
-    open_or_make, pause, switchover,
+    AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, open_or_make,
+    pause, switchover,
 };
 use crate::core::{
     AgentStatus, Event, Instant, KeyState, KeyValue, Opened, PauseEntry, Record, Revision, Seat,
@@ -203,13 +203,13 @@ impl LockKey {
         // The bucket may have no hints.
         if let (Written::Stored(_), Ok(number)) = (written, sys::random()) {
             let question = AgentQuestion::new(number, [key].into(), true);
-            self.bucket.send(AgentMessage::Question(&question));
+            self.bucket.ask_agents(&question);
         }
     }
 
     /// Sends the status of this agent to those who have requested it. Best effort.
     pub fn send_status(&mut self, status: &AgentStatus) {
-        self.bucket.send(AgentMessage::Status(status));
+        self.bucket.send_status(status);
     }
 
     /// Waits for [`Event::Hint`], [`Event::SwitchoverRequested`], [`Event::PauseRead`] or

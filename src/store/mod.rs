@@ -225,12 +225,12 @@ pub enum Hint {
         /// Whether the entry is a marker of an end, or was removed.
         is_end: bool,
     },
-    /// The status of this agent is requested, see [`AgentMessage::Status`].
+    /// The status of this agent is requested, see [`Bucket::send_status`].
     StatusRequested {
         /// Whether the agent is to read the requests of operators.
         reads_requests: bool,
     },
-    /// An agent has answered an [`AgentMessage::Question`].
+    /// An agent has answered [`Bucket::ask_agents`].
     Answered(Box<AgentAnswer>),
     /// This user may not ask agents; the message of the server.
     NotAsked(String),
@@ -283,16 +283,6 @@ pub fn open_existing(
 ) -> StoreResult<Option<BucketInfo>> {
     let opened = bucket.open(OpenMode::ReadOnly, FirstKeys::read(&[]), deadline)?;
     Ok(opened.map(|(info, _)| info))
-}
-
-/// A message of an agent, or of a command that asks agents. Best effort.
-#[derive(Clone, Copy, Debug)]
-pub enum AgentMessage<'a> {
-    /// A question to agents about their status. In NATS their answers are hints; in a directory
-    /// they are files of the agents.
-    Question(&'a AgentQuestion),
-    /// The status of this agent, for those that requested it before [`Hint::StatusRequested`].
-    Status(&'a AgentStatus),
 }
 
 /// The keys that are used when a bucket is opened.
@@ -365,8 +355,13 @@ pub trait Bucket: Send {
     /// When the store is not open.
     fn subscribe(&mut self, keys: &[&str]) -> StoreResult<()>;
 
-    /// Sends a message to agents, or of this one.
-    fn send(&mut self, _message: AgentMessage<'_>) {}
+    /// Asks agents about their status. Best effort. In NATS their answers are hints; in a directory
+    /// they are files of the agents.
+    fn ask_agents(&mut self, _question: &AgentQuestion) {}
+
+    /// Sends the status of this agent to those that requested it before [`Hint::StatusRequested`].
+    /// Best effort. In a directory an agent has a file with its status.
+    fn send_status(&mut self, _status: &AgentStatus) {}
 
     /// Waits for a hint, for `wake` to become readable, or for `deadline`.
     /// `None` waits for ever.

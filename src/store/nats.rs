@@ -34,14 +34,15 @@ pub(crate) mod write;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use self::micro::{MicroService, answer_of, is_micro};
+use self::micro::{MicroService, SERVICE, answer_of, is_micro};
 use self::read::read_request;
 use self::write::{expected_headers, sendable};
-use crate::core::{Instant, Written};
+use crate::core::{AgentStatus, Instant, Written};
 use crate::nats::jetstream::{self, Failure, StreamInfo, code};
+use crate::nats::micro::stats_subject;
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError};
 use crate::store::{
-    AgentMessage, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
+    AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
     OpenedBucket, Selection, StoreError, StoreErrorKind as Kind, StoreResult,
 };
 use crate::sys;
@@ -331,11 +332,16 @@ impl Bucket for NatsStore {
         Ok(())
     }
 
-    fn send(&mut self, message: AgentMessage<'_>) {
-        match message {
-            AgentMessage::Question(question) => self.ask_agents(question),
-            AgentMessage::Status(status) => self.send_status(status),
-        }
+    fn ask_agents(&mut self, question: &AgentQuestion) {
+        let question = AgentQuestion { bucket: self.settings.bucket.clone(), ..question.clone() };
+        let payload = serde_json::to_vec(&question).unwrap_or_default();
+        let subject = stats_subject(SERVICE);
+        let sent = Outgoing { subject: &subject, payload: &payload, ..Outgoing::default() };
+        let _ = self.client.publish_to_all(&sent, &question.number);
+    }
+
+    fn send_status(&mut self, status: &AgentStatus) {
+        self.send_stats(status);
     }
 
     fn wait(&mut self, wake: BorrowedFd<'_>, deadline: Option<Instant>) -> Hint {

@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use super::NatsStore;
 use crate::core::{AgentStatus, Instant, Ms};
-use crate::nats::micro::{
-    EndpointStats, PREFIX, RequestKind, Service, is_reply, read_stats, stats_subject,
-};
+use crate::nats::micro::{EndpointStats, PREFIX, RequestKind, Service, is_reply, read_stats};
 use crate::nats::{Message, Outgoing};
 use crate::store::pace::Pace;
 use crate::store::question::AgentAnswer;
@@ -184,7 +182,7 @@ impl NatsStore {
     }
 
     /// Sends statistics with this status to all that wait for them.
-    pub(super) fn send_status(&mut self, status: &AgentStatus) {
+    pub(super) fn send_stats(&mut self, status: &AgentStatus) {
         let Some(micro) = &mut self.micro else { return };
         let (now, waiting) = (sys::now(), mem::take(&mut micro.waiting));
         for (_, since) in &waiting {
@@ -194,16 +192,6 @@ impl NatsStore {
         for (reply, _) in waiting {
             self.send_answer(&reply, &answer);
         }
-    }
-
-    /// Sends a question to all agents. Best effort: it is asked again.
-    pub(super) fn ask_agents(&mut self, question: &AgentQuestion) {
-        let bucket = self.settings.bucket.clone();
-        let question = AgentQuestion { bucket, ..question.clone() };
-        let payload = serde_json::to_vec(&question).unwrap_or_default();
-        let subject = stats_subject(SERVICE);
-        let sent = Outgoing { subject: &subject, payload: &payload, ..Outgoing::default() };
-        let _ = self.client.publish_to_all(&sent, &question.number);
     }
 
     /// Sends an answer. Best effort: the client asks again.
