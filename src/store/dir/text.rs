@@ -109,25 +109,16 @@ pub(crate) fn encode_record(revision: Revision, content: &Content) -> Vec<u8> {
 
 /// Decodes a body of [`encode_record`]; `None` for another body.
 pub(crate) fn decode_record(body: &[u8]) -> Option<(Revision, Content)> {
-    let (line, mut rest) = split_line(body)?;
-    let revision: NonZeroU64 = parse_number("revision", line)?;
-    let mut headers = Vec::new();
-    loop {
-        let (line, after) = split_line(rest)?;
-        if line.is_empty() {
-            let content = Content { headers, payload: after.to_vec() };
-            return Some((Revision(revision.get()), content));
-        }
+    let end = body.windows(2).position(|two| two == b"\n\n")?;
+    let (head, payload) = (str::from_utf8(&body[..end]).ok()?, body[end + 2..].to_vec());
+    let mut lines = head.split('\n');
+    let revision: NonZeroU64 = parse_number("revision", lines.next()?)?;
+    let header = |line: &str| {
         let (name, value) = line.split_once(": ")?;
-        headers.push((name.to_owned(), value.to_owned()));
-        rest = after;
-    }
-}
-
-/// Returns the first line and the rest.
-fn split_line(body: &[u8]) -> Option<(&str, &[u8])> {
-    let end = body.iter().position(|byte| *byte == b'\n')?;
-    Some((str::from_utf8(&body[..end]).ok()?, &body[end + 1..]))
+        Some((name.to_owned(), value.to_owned()))
+    };
+    let headers = lines.map(header).collect::<Option<_>>()?;
+    Some((Revision(revision.get()), Content { headers, payload }))
 }
 
 /// Returns N of a line `NAME N`; `None` for another line.
