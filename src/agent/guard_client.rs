@@ -106,7 +106,14 @@ impl GuardClient {
             }
             State::Connected(link) => {
                 link.keep_unanswered(message);
-                let sent = link.send(self.connector.encode(message));
+                let packet = match &mut link.outdated {
+                    Some((order, sent_count)) if *message == ToGuard::AskReport => {
+                        *sent_count += 1;
+                        self.connector.encode(order)
+                    }
+                    Some(_) | None => self.connector.encode(message),
+                };
+                let sent = link.send(packet);
                 self.kill_unless_sent(sent)
             }
             State::Ending(link, _) => {
@@ -248,7 +255,7 @@ impl GuardClient {
     /// Until then the pump gets reports that the service is being stopped.
     fn replace_outdated(&mut self, mut report: GuardReport) -> Option<Event> {
         let State::Connected(link) = &mut self.state else { return None };
-        if !std::mem::replace(&mut link.outdated, true) {
+        let Some((_, sent_count)) = link.outdated else {
             log::warn!("the guard is of another version of putex: it stops the service first");
             let dead_by = match &report.service {
                 ServiceState::Up(grant, _) => grant.dead_by,
@@ -257,19 +264,24 @@ impl GuardClient {
                 }
             };
             let context = LockContext::default();
-            let stop = ToGuard::Stop(StopOrder { dead_by, stake: Stake::Lock, context });
-            if let Some(lost) = self.tell(&stop) {
-                return Some(lost);
-            }
-        } else if report.service == ServiceState::Down {
+            let order = StopOrder { dead_by, stake: Stake::Lock, context };
+            link.outdated = Some((ToGuard::Stop(order), 0));
+            let lost = self.tell(&ToGuard::AskReport);
+            return lost.or_else(|| self.stopping(report));
+        };
+        if report.service == ServiceState::Down {
             self.kill();
             return Some(self.lost("it was of another version; the service is down"));
-        } else {
-            // The pump does not count the message that this client has sent.
-            report.heard = report.heard.saturating_sub(1);
         }
-        report.service = ServiceState::Stopping { overdue: false };
-        report.start_failure = None;
+        // The pump does not count the orders that this client has sent.
+        report.heard = report.heard.saturating_sub(sent_count);
+        self.stopping(report)
+    }
+
+    /// Returns the report of a guard of another version as one that stops the service.
+    fn stopping(&self, report: GuardReport) -> Option<Event> {
+        let service = ServiceState::Stopping { overdue: false };
+        let report = GuardReport { service, start_failure: None, ..report };
         Some(Event::Guard(self.number, GuardEvent::Report(report)))
     }
 

@@ -31,8 +31,9 @@ pub(super) struct Connector {
 
 pub(super) struct Link {
     pub(super) guard: RunningGuard,
-    /// The guard is of another version and was told to stop the service.
-    pub(super) outdated: bool,
+    /// The order to stop the service that a guard of another version was sent, and how often. It
+    /// may know no question, so the order is sent again instead.
+    pub(super) outdated: Option<(ToGuard, u64)>,
     /// The messages to a guard that was found running and has not answered; `None` for any other.
     pub(super) unanswered: Option<Vec<ToGuard>>,
     /// Packets for which the kernel had no memory.
@@ -88,7 +89,7 @@ impl Connector {
 
 impl Link {
     fn new(guard: RunningGuard, unanswered: Option<Vec<ToGuard>>) -> Link {
-        Link { guard, outdated: false, unanswered, unsent: VecDeque::new(), send_at: None }
+        Link { guard, outdated: None, unanswered, unsent: VecDeque::new(), send_at: None }
     }
 
     /// Keeps a message for another guard, should this one end without an answer.

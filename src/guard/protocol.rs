@@ -15,7 +15,7 @@ use crate::core::{DeviceUse, GuardConfig, GuardReport, Instant, Timing, ToGuard}
 
 /// Version of the messages, and of the notes of a guard, which the next guard has to read. A guard
 /// of another version is only told to stop.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;
 
 /// Largest packet. The socket of a usual host has room for it.
 pub const PACKET_MAX: usize = 192 * 1024;

@@ -26,8 +26,9 @@ const DIR: &str = "PUTEX_TEST_GUARD_DIR";
 /// A version that there will not be.
 const VERSION: u64 = 99;
 
-/// The guard is told to stop the service by a message that stays for ever, and is not killed before
-/// the service is down.
+/// The guard is told to stop the service by a message that stays for ever, again and again, and is
+/// not killed before the service is down. A question, which it could not read, was the end of its
+/// agent for it.
 #[test]
 fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
     let host = Host::new("version");
@@ -78,20 +79,21 @@ fn as_a_guard() {
         valid_until: now.after(crate::support::clock::PATIENCE),
         dead_by: now.after(crate::support::clock::PATIENCE),
     };
-    let mut heard = 0;
+    let (mut heard, mut orders) = (0, 0);
     let mut service = ServiceState::Up(grant, StartState::Ended);
     while let Ok((packet, _)) = receive(agent.as_fd(), RecvFlags::empty()) {
         heard += 1;
         match decode(&packet) {
             Some(AgentPacket::Message(ToGuard::Stop(_))) => {
                 service = ServiceState::Stopping { overdue: false };
-                fs::write("stops", "").expect("there is room");
+                orders += 1;
             }
+            Some(AgentPacket::Message(ToGuard::AskReport)) | None => return,
             Some(AgentPacket::Hello(_) | AgentPacket::OtherVersion | AgentPacket::Message(_)) => {}
-            None => return,
         }
         report(&agent, heard, &service);
-        if matches!(service, ServiceState::Stopping { .. }) {
+        if orders == 2 {
+            fs::write("stops", "").expect("there is room");
             until_true("leave to stop", || PathBuf::from("stopped").exists());
             service = ServiceState::Down;
             report(&agent, heard, &service);
