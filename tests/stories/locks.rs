@@ -148,7 +148,7 @@ fn a_lock_has_the_status_of_its_command(site: &Site) {
     let lock = |words: &[&str]| site.run(&[&["lock"], &TIMES[..], words].concat()).status;
     assert_eq!(lock(&["x", "sh", "-c", "exit 3"]), Some(3));
     assert_eq!(lock(&["x", "sh", "-c", "kill -9 $$"]), Some(128 + 9));
-    assert_eq!(lock(&["x", "/nonexistent"]), Some(127));
+    assert_eq!(lock(&["x", "./no-such-program"]), Some(127));
     let one = site.begin("four");
     site.wait_begun("four");
     assert_eq!(lock(&["-n", "x", "true"]), Some(75));
