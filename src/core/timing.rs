@@ -193,11 +193,18 @@ impl Timing {
         self.validity_of(self.lock_time())
     }
 
-    /// Returns the time in which a guard that hangs is killed and the next one begins to stop the
-    /// service. So long a lock has to be valid when the program is executed anew, and so long an
-    /// agent that was told to end stays after the service had to be down.
-    pub fn guard_replaced_within(self) -> Duration {
+    /// Returns how long a lock has to be valid when the program is executed anew: if the guard
+    /// hangs from then on, the next instance kills it and starts another one, which stops the
+    /// service.
+    pub fn upgrade_time(self) -> Duration {
         guard_answer_time(self.renewal, None) + NEXT_BEGINS_WITHIN
+    }
+
+    /// Returns the time in which a guard that hangs is asked for a report and killed, and the next
+    /// one begins to stop the service. So long an agent that was told to end stays after the
+    /// service had to be down.
+    pub fn guard_replaced_within(self) -> Duration {
+        self.upgrade_time() + guard_answer_time(self.renewal, None) / 4
     }
 
     /// Returns the validity of another lock time.

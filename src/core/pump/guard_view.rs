@@ -218,7 +218,7 @@ impl GuardView {
         let has_reported_now =
             matches!(event, Event::Guard(number, GuardEvent::Report(_)) if *number == self.number);
         let granted_until = self.present.as_ref().and_then(|present| present.granted_until);
-        let is_covered = |until| until >= now.after(self.config.timing.guard_replaced_within());
+        let is_covered = |until| until >= now.after(self.config.timing.upgrade_time());
         match self.service() {
             _ if self.present.is_none() => true,
             Some(ServiceState::Down) => true,
@@ -315,7 +315,7 @@ impl GuardView {
     /// Sends the guard a message. Without a guard nothing is sent: the next guard gets the messages
     /// that it needs at its start.
     pub(super) fn tell(&mut self, message: ToGuard, effects: &mut Vec<Effect>, now: Instant) {
-        let once = self.answer_time();
+        let once = self.time_to_answer();
         if let Some(present) = &mut self.present {
             present.sends(&message, once, now);
             self.start_may_begin |= message == ToGuard::AssertStart;
@@ -368,17 +368,21 @@ impl GuardView {
             ask_at: now,
             report_due: false,
         };
-        let once = self.answer_time();
+        let once = self.time_to_answer();
         messages.iter().for_each(|message| present.sends(message, once, now));
         self.number += 1;
         self.present = Some(Box::new(present));
         effects.push(Effect::ConnectGuard(self.number, messages));
     }
 
+    /// Returns the time in which a guard that has reported has to answer.
+    fn time_to_answer(&self) -> Duration {
+        guard_answer_time(self.config.timing.renewal(), self.previous_times)
+    }
+
     /// Returns the time in which the guard has to answer before it is killed.
     pub(super) fn answer_time(&self) -> Duration {
-        let once = guard_answer_time(self.config.timing.renewal(), self.previous_times);
-        once * (1 << self.silent_count.min(DOUBLED_MAX))
+        self.time_to_answer() * (1 << self.silent_count.min(DOUBLED_MAX))
     }
 
     pub(super) fn set_timers(&self, timers: &mut Timers) {

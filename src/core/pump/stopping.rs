@@ -165,10 +165,11 @@ impl Stopping {
     }
 
     /// This agent, and its guard as a rule, were suspended when the service had to be down: stop
-    /// has a whole attempt, and R, from now on.
+    /// has a whole attempt from now on.
     fn wait_for_an_attempt(&mut self, context: &Context, now: Instant) {
         let timing = context.config.timing;
-        self.give_up_at = now.after(timing.stop_budget()).after(timing.renewal());
+        let attempt_ends = now.after(timing.stop_budget());
+        self.give_up_at = attempt_ends.after(timing.guard_replaced_within());
     }
 
     pub(super) fn turn(mut self, context: &mut Context, event: &Event, now: Instant) -> Next {

@@ -67,7 +67,7 @@ fn the_next_instance_follows_a_sign_of_life_of_the_guard_unless_the_service_is_d
 fn the_next_instance_has_the_time_to_replace_a_guard_before_v() {
     let mut view = view();
     view.advance(None, &mut Vec::new(), now());
-    let needed = view.config.timing.guard_replaced_within();
+    let needed = view.config.timing.upgrade_time();
     assert_eq!(needed, Duration::from_millis(1100), "R, and the begin of a guard");
     for (left, is_let) in [(needed, true), (needed - Duration::from_millis(1), false)] {
         let granted = grant(left);
