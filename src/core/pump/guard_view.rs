@@ -370,6 +370,8 @@ impl GuardView {
         };
         let once = self.time_to_answer();
         messages.iter().for_each(|message| present.sends(message, once, now));
+        // No renewal may follow the grant.
+        present.ask_at = now.after(once / 4);
         self.number += 1;
         self.present = Some(Box::new(present));
         effects.push(Effect::ConnectGuard(self.number, messages));
