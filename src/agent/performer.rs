@@ -115,11 +115,15 @@ impl Performer<'_> {
             Ending::Rejected(error) => error.to_string(),
         };
         if ending == Ending::NotStopped {
-            let pid = self.guard.pid();
-            let goes_on = "the guard goes on running stop until it succeeds; to end that too";
-            let guard = pid.map(|pid| format!("{goes_on}: kill -9 {pid}"));
-            let none = || "there is no guard that could go on running stop".to_owned();
-            log::error!("ended with status 70: {why}; {}", guard.unwrap_or_else(none));
+            match self.guard.pid() {
+                Some(pid) => log::error!(
+                    "ended with status 70: {why}; the guard goes on running stop until it \
+                     succeeds; to end that too: kill -9 {pid}"
+                ),
+                None => log::error!(
+                    "ended with status 70: {why}; there is no guard that could go on running stop"
+                ),
+            }
         }
         self.tell_change(AgentState::Ended, why);
         if ending != Ending::NotStopped {
