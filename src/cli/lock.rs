@@ -39,7 +39,14 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     if line.rest.is_empty() && is_number(text) {
         return Err(usage(format!("{text}: a descriptor cannot be locked: {LIVES_AS_COMMAND}")));
     }
-    let (name, command) = (name(text)?, command(line)?);
+    let name = match name(text) {
+        // A command stands where the name has to be.
+        Err(_) if line.rest.is_empty() && text.contains(['/', ' ']) => {
+            return Err(usage(format!("NAME is missing; write putex lock NAME {text}")));
+        }
+        name => name?,
+    };
+    let command = command(line)?;
     let of_host = || {
         let host = line.environment.host;
         valid_token(host).map_err(|why| settings.usage(Name::Token, &format!("{host:?}: {why}")))

@@ -320,7 +320,8 @@ fn a_letter_means_what_the_command_says() {
         assert!(text.starts_with(&says), "{text}");
         assert_eq!(status, 64);
     }
-    assert_usage("./report", "NAME: ./report: ");
+    assert_usage("./report", "NAME is missing; write putex lock NAME ./report");
+    assert_usage("./report x", "NAME: ./report: ");
     assert_usage("--exclusiv db true", "--exclusiv: no such option; the nearest is --exclusive");
     assert_eq!(
         refused("-v lock db true").0,
