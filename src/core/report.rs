@@ -168,7 +168,8 @@ pub enum Report {
     NotCandidate(String),
     /// the health check takes longer than R = {0}
     CheckSlow(Ms),
-    /// start has run for {0}: nothing ends it while the lock is renewed
+    /// start has run for {0}: it has to end when the service runs, and is not ended while the lock
+    /// is renewed
     StartRuns(Ms),
     /// health check failed: {0}; {1}
     CheckExcused(String, Excuse),
