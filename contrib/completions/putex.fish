@@ -110,7 +110,7 @@ complete -c putex -n '__putex_runs agent check finish lock grab release lease pu
 complete -c putex -n '__putex_runs agent check finish lock grab release lease put init' -l replicas -x -d 'copies of a bucket that putex creates'
 complete -c putex -n '__putex_runs agent check finish lock grab release lease put init' -l allow-memory -d 'accept a bucket in memory, which a restart of its server loses'
 complete -c putex -n '__putex_runs agent check finish' -l key -x -d 'key that is the lock'
-complete -c putex -n '__putex_runs agent check finish' -l start -x -a '(__fish_complete_command)' -d 'ensures that the service runs here'
+complete -c putex -n '__putex_runs agent check finish' -l start -x -a '(__fish_complete_command)' -d 'ensures that the service runs here, and ends'
 complete -c putex -n '__putex_runs agent check finish' -l stop -x -a '(__fish_complete_command)' -d 'ensures that the service does not run here'
 complete -c putex -n '__putex_runs agent check finish' -l healthcheck -x -a '(__fish_complete_command)' -d 'succeeds if the service is, or could be, fit here'
 complete -c putex -n '__putex_runs agent check finish' -l priority -x -d '1 takes a free lock first, 15 last; never takes none'

@@ -116,7 +116,7 @@ flags! {
             "name of this agent or holder; no two have the same";
     }
     [Agent Check Finish] {
-        Start: "start" { value: "command" } "ensures that the service runs here";
+        Start: "start" { value: "command" } "ensures that the service runs here, and ends";
         Stop: "stop" { value: "command" } "ensures that the service does not run here";
         Healthcheck: "healthcheck" { value: "command", default: "none" }
             "succeeds if the service is, or could be, fit here";
