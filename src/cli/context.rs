@@ -121,7 +121,7 @@ fn read(fields: &Map<String, Value>, file: &str, var: Lookup<'_>) -> Result<Sett
 fn field(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, String> {
     let value = fields.get(name).filter(|value| !value.is_null());
     let text = value.map(|value| value.as_str().ok_or_else(|| format!("{name} is not text")));
-    Ok(text.transpose()?.filter(|text| !text.is_empty()).map(str::to_owned))
+    Ok(text.transpose()?.filter(|text| !text.trim().is_empty()).map(str::to_owned))
 }
 
 /// The beginnings of values that are neither a secret itself nor a path.

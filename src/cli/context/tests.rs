@@ -54,7 +54,7 @@ fn parsed(json: &Value) -> Result<Access, String> {
 #[test]
 fn the_fields_that_the_nats_command_writes() {
     let context = parsed(&json!({
-        "description": "", "url": "tls://n1,tls://n2", "socks_proxy": "", "token": "",
+        "description": "", "url": "tls://n1,tls://n2", "socks_proxy": "", "token": " ",
         "user": "", "password": "", "creds": "~/web.creds", "nkey": "", "cert": "${KEYS}/c.pem",
         "key": "$KEYS/k.pem", "ca": "file:///etc/ca.pem", "nsc": "", "jetstream_domain": "hub",
         "jetstream_api_prefix": "", "jetstream_event_prefix": "", "inbox_prefix": "_INBOX.web",
