@@ -35,10 +35,15 @@ pub const FINDINGS: [&str; 18] = [
     "standby", "agreement", "active", "twins", "service", "pause", "clock", "watchdog", "cgroup",
 ];
 
+const ONE_KEY: &str = "one KEY, or none for all";
+
 /// Returns the invocation of a line. A refusal of the settings is in it: a plugin of a monitoring
 /// system reports that too.
 pub(super) fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
     let is_json = line.has(Name::Json);
+    if line.words.len() > 1 {
+        line.agents_key(ONE_KEY)?;
+    }
     let args = Box::new(line.complete().and_then(|line| args(&line)));
     Ok(Invocation::Doctor { is_json, args })
 }
@@ -47,7 +52,7 @@ fn args(line: &Line<'_>) -> Result<DoctorArgs, Refusal> {
     let settings = &line.settings;
     let key = match line.words[..] {
         [] => None,
-        _ => Some(line.agents_key("one KEY, or none for all")?),
+        _ => Some(line.agents_key(ONE_KEY)?),
     };
     let bucket = line.bucket()?;
     let mut faults = Faults::default();

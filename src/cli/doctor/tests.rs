@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::tests::parse_with;
+use super::super::tests::{parse_with, refused_line};
 use super::*;
 use crate::cli::Invocation;
 use crate::exit::Exit;
@@ -36,8 +36,10 @@ fn what_is_measured_is_what_the_page_says() {
 
 #[test]
 fn a_mistake_is_told_with_what_to_write_instead() {
+    let refusal = refused_line("doctor --dir /d web db");
+    let says = "db: unexpected argument; write one KEY, or none for all";
+    assert_eq!((refusal.exit, refusal.text.contains(says)), (Exit::Usage, true), "{refusal:?}");
     for (words, says, exit) in [
-        ("--dir /d web db", "db: unexpected argument; write one KEY, or none for all", Exit::Usage),
         ("--dir /d w*b", "KEY: ", Exit::Usage),
         ("--dir /d lease.x", "KEY: key \"lease.x\": lease, lock, putex and keys", Exit::Usage),
         ("--dir /d --samples 9", "--samples: 9: write 10 to 10000", Exit::Usage),
