@@ -54,7 +54,7 @@ fn parsed(json: &Value) -> Result<Access, String> {
 #[test]
 fn the_fields_that_the_nats_command_writes() {
     let context = parsed(&json!({
-        "description": "", "url": "tls://n1,tls://n2", "socks_proxy": "", "token": " ",
+        "description": "", "url": "tls://n1,tls://n2", "socks_proxy": "", "token": "",
         "user": "", "password": "", "creds": "~/web.creds", "nkey": "", "cert": "${KEYS}/c.pem",
         "key": "$KEYS/k.pem", "ca": "file:///etc/ca.pem", "nsc": "", "jetstream_domain": "hub",
         "jetstream_api_prefix": "", "jetstream_event_prefix": "", "inbox_prefix": "_INBOX.web",
@@ -70,6 +70,8 @@ fn the_fields_that_the_nats_command_writes() {
     assert_eq!(named, ["/c: creds", "/c: ca", "/c: cert", "/c: key"]);
     assert_eq!(inbox.as_deref(), Some("_INBOX.web"));
     assert_eq!(api.as_deref(), Some("$JS.hub.API"));
+    let blank = parsed(&json!({"url": "h", "token": " "}));
+    assert_eq!(blank.expect("a context").login, None, "as where it is left out");
 }
 
 #[test]
