@@ -5,7 +5,7 @@
 //! | `epoch` | random id of the bucket; boot and time since boot at its creation | once |
 //! | `sequence` | highest revision of the whole bucket | before every record |
 //! | `KEY.key` | revision, headers, blank line, payload | by compare-and-set |
-//! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::send`] |
+//! | `KEY.asked` | nothing: a command asks the agents of the key | by [`Bucket::ask_agents`] |
 //! | `KEY.held` | as `KEY.key`: a ticket that a process has, see [`tickets`] | by that process |
 //! | `KEY.until` | as `KEY.key`: a ticket that stands until an instant | by `putex grab` |
 //! | `new` | the next content of one of these; without meaning otherwise | under the lock |
