@@ -289,9 +289,8 @@ fn turn_until_end(
             startup_lines.drain(..).for_each(|text| log::info!("{text}"));
         }
         if let Event::Shutdown(_) = event {
-            let timing = performer.timing;
-            let stopped_within = timing.validity() + timing.stop_budget() + timing.renewal();
-            performer.service_manager.send_stopping(stopped_within + END_WITHIN);
+            let ends_within = performer.timing.ends_within() + END_WITHIN;
+            performer.service_manager.send_stopping(ends_within);
         }
         let now = sys::now();
         if let Event::StatusRequested = event {

@@ -207,6 +207,13 @@ impl Timing {
         self.upgrade_time() + guard_answer_time(self.renewal, None) / 4
     }
 
+    /// Returns how long an agent stays at most that was told to end: until V, for a stop, for
+    /// another one if the agent did not run when the service had to be down, and until a guard
+    /// that hangs is replaced.
+    pub fn ends_within(self) -> Duration {
+        self.validity() + self.stop_budget() * 2 + self.guard_replaced_within()
+    }
+
     /// Returns the validity of another lock time.
     pub fn validity_of(self, lock: Duration) -> Duration {
         shortened(lock, self.drift_ppm)
@@ -358,6 +365,7 @@ mod tests {
         assert_eq!(Ms(timing.validity()).to_string(), "8.91 s");
         assert_eq!(Ms(timing.takeover_wait(timing.lock_time())).to_string(), "9.09 s");
         assert_eq!(Ms(timing.stop_budget()).to_string(), "5.861 s");
+        assert_eq!(Ms(timing.ends_within()).to_string(), "24.482 s");
     }
 
     #[test]
