@@ -125,7 +125,8 @@ fn why_no_option(written: &str, of: Subcommand) -> String {
         let takers = takers.join(", ");
         return format!("not an option of putex {}, but of {takers}{others}", of.name());
     }
-    let nearest = nearest(written, Flag::all_of(of).map(Flag::shown));
+    let spellings = Flag::all_of(of).flat_map(Flag::spellings);
+    let nearest = nearest(written, spellings.filter(|it| it.starts_with("--")));
     format!("no such option{nearest}; see putex {} --help", of.name())
 }
 

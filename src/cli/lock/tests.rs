@@ -323,6 +323,7 @@ fn a_letter_means_what_the_command_says() {
     assert_usage("./report", "NAME is missing; write putex lock NAME ./report");
     assert_usage("./report x", "NAME: ./report: ");
     assert_usage("--exclusiv db true", "--exclusiv: no such option; the nearest is --exclusive");
+    assert_usage("--wiat 3 db true", "--wiat: no such option; the nearest is --wait");
     assert_eq!(
         refused("-v lock db true").0,
         "lock: a command comes before its options; write putex lock first"
