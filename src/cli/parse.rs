@@ -14,6 +14,7 @@ use super::{
     CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, status,
     switchover, timing, unexpected, usage, utf8,
 };
+use crate::core::tickets;
 use crate::exit::Refusal;
 use crate::store::name::valid_agents_key;
 
@@ -143,9 +144,16 @@ fn refuse_words(
     let mut of_service = [Name::Key, Name::Start, Name::Stop].into_iter();
     let is_meant = subcommand.is_some() || of_service.any(|name| settings.get(name).is_some());
     if !is_meant && of == Subcommand::Agent {
-        let missing = "a command is missing; write putex agent and options, or see putex help";
-        let no_agent = || usage(missing.to_owned());
-        return Err(unknown.map_or_else(no_agent, |word| no_command(&word)));
+        let missing = "a command is missing; write putex agent and options, or putex lock NAME \
+                       COMMAND, or see putex help";
+        return Err(match unknown {
+            None => usage(missing.to_owned()),
+            Some(name) if words.len() > 1 && tickets::Name::parse(&name).is_ok() => usage(format!(
+                "{name}: no such command; for a lock write putex lock {name} COMMAND; see putex \
+                 help"
+            )),
+            Some(word) => no_command(&word),
+        });
     }
     if is_of_agent(of) {
         return match is_arguments(of, words, settings) {

@@ -6,7 +6,7 @@ fn a_word_or_option_of_another_program_is_refused_with_that_of_putex() {
         ("--healtcheck true", "--healtcheck: no such option; the nearest is --healthcheck; see"),
         ("chek", "chek: no such command; the nearest is check; see putex help"),
         ("release -f db", "-f: not an option of putex release; write --force --holder WHO"),
-        ("h locks web", "h: no such command; see putex help"),
+        ("h locks web", "h: no such command; for a lock write putex lock h COMMAND; see putex"),
         ("timing --lease 60", "--lease: not an option of putex timing, but of put"),
         ("finish -s h", "-s: not an option of putex finish; write --nats URL[,URL]"),
         ("status nats://h", "nats://h: write --nats nats://h"),
