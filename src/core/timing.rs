@@ -204,7 +204,7 @@ impl Timing {
     /// one begins to stop the service. So long an agent that was told to end stays after the
     /// service had to be down.
     pub fn guard_replaced_within(self) -> Duration {
-        self.upgrade_time() + guard_answer_time(self.renewal, None) / 4
+        self.upgrade_time() + ask_every(guard_answer_time(self.renewal, None))
     }
 
     /// Returns how long an agent stays at most that was told to end: until V, for a stop, for
@@ -301,6 +301,11 @@ impl fmt::Display for Percent {
 pub fn guard_answer_time(renewal: Duration, previous: Option<Timing>) -> Duration {
     let renewal = previous.map_or(renewal, |previous| previous.renewal.min(renewal));
     renewal.max(GUARD_ANSWER_MIN)
+}
+
+/// Returns how often a guard with this time to answer is asked for a report.
+pub fn ask_every(answer_time: Duration) -> Duration {
+    answer_time / 4
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::core::protocol::{Grant, GuardConfig, GuardReport, ServiceState, Start
 use crate::core::record::{Incarnation, Revision};
 use crate::core::report::Report;
 use crate::core::time::{Instant, Ms};
-use crate::core::timing::{SLACK, Timing, guard_answer_time};
+use crate::core::timing::{SLACK, Timing, ask_every, guard_answer_time};
 
 /// Shortest and longest pause before the next guard is started. A pause is at most R/4: without a
 /// guard nobody stops the service.
@@ -90,22 +90,24 @@ impl Present {
             self.waits_since = now;
         }
         self.sent_count += u64::from(message.is_counted());
+        let soon = now.after(ask_every(once));
         match message {
+            ToGuard::Hello(_) => self.ask_at = soon,
             ToGuard::Grant(grant) => {
                 self.granted_until = Some(grant.valid_until);
                 // As a rule, the next renewal brings the next message.
-                self.ask_at = now.after(once + once / 4);
+                self.ask_at = soon.after(once);
             }
             // A start is asserted just after a grant.
             ToGuard::AssertStart => {}
-            ToGuard::Hello(_) | ToGuard::Stop(_) | ToGuard::AskReport => {
-                self.ask_at = now.after(once / 4);
+            ToGuard::Stop(_) => {
+                self.granted_until = None;
+                self.ask_at = soon;
             }
-        }
-        match message {
-            ToGuard::Stop(_) => self.granted_until = None,
-            ToGuard::AskReport => self.report_due = true,
-            ToGuard::Hello(_) | ToGuard::Grant(_) | ToGuard::AssertStart => {}
+            ToGuard::AskReport => {
+                self.report_due = true;
+                self.ask_at = soon;
+            }
         }
     }
 }
@@ -315,7 +317,7 @@ impl GuardView {
     /// Sends the guard a message. Without a guard nothing is sent: the next guard gets the messages
     /// that it needs at its start.
     pub(super) fn tell(&mut self, message: ToGuard, effects: &mut Vec<Effect>, now: Instant) {
-        let once = self.time_to_answer();
+        let once = self.usual_answer_time();
         if let Some(present) = &mut self.present {
             present.sends(&message, once, now);
             self.start_may_begin |= message == ToGuard::AssertStart;
@@ -368,23 +370,23 @@ impl GuardView {
             ask_at: now,
             report_due: false,
         };
-        let once = self.time_to_answer();
+        let once = self.usual_answer_time();
         messages.iter().for_each(|message| present.sends(message, once, now));
         // No renewal may follow the grant.
-        present.ask_at = now.after(once / 4);
+        present.ask_at = now.after(ask_every(once));
         self.number += 1;
         self.present = Some(Box::new(present));
         effects.push(Effect::ConnectGuard(self.number, messages));
     }
 
     /// Returns the time in which a guard that has reported has to answer.
-    fn time_to_answer(&self) -> Duration {
+    fn usual_answer_time(&self) -> Duration {
         guard_answer_time(self.config.timing.renewal(), self.previous_times)
     }
 
     /// Returns the time in which the guard has to answer before it is killed.
     pub(super) fn answer_time(&self) -> Duration {
-        self.time_to_answer() * (1 << self.silent_count.min(DOUBLED_MAX))
+        self.usual_answer_time() * (1 << self.silent_count.min(DOUBLED_MAX))
     }
 
     pub(super) fn set_timers(&self, timers: &mut Timers) {
@@ -399,11 +401,8 @@ impl GuardView {
         let Some(present) = &self.present else {
             return Some(Timer::GuardStart.at(self.start_at));
         };
-        if !present.report_due
-            && let Some(report) = present.answer()
-        {
-            let down = report.service == ServiceState::Down;
-            return (!down).then(|| Timer::AskGuard.at(present.ask_at));
+        if !present.waits() {
+            return (!self.is_down()).then(|| Timer::AskGuard.at(present.ask_at));
         }
         let over = present.waits_since.after(self.answer_time());
         Some(Timer::GuardAnswer.at(present.overdue_since.map_or(over, |at| at.after(SLACK / 2))))
