@@ -3,6 +3,7 @@
 
 use super::table::{FLAGS, Flag, Subcommand, nearest};
 use super::{clean, lock, shown, usage};
+use crate::core::tickets;
 use crate::exit::{Exit, Refusal};
 
 /// Commands that are written instead of first words that are no commands, and those words: the
@@ -73,9 +74,12 @@ pub(super) fn instead_of(word: &str) -> Option<String> {
     (!nearest.is_empty()).then_some(nearest)
 }
 
-/// Returns the refusal of a first word that is no command.
-pub(super) fn no_command(word: &str) -> Refusal {
-    let instead = instead_of(word).unwrap_or_default();
+/// Returns the refusal of a first word that is no command. `others_follow`: with other words behind
+/// it, the word may be the name of a lock.
+pub(super) fn no_command(word: &str, others_follow: bool) -> Refusal {
+    let is_name = others_follow && tickets::Name::parse(word).is_ok();
+    let of_lock = || is_name.then(|| format!("; for a lock write putex lock {word} COMMAND"));
+    let instead = instead_of(word).or_else(of_lock).unwrap_or_default();
     let word = clean(&shown(word));
     Refusal::new(Exit::Usage, format!("{word}: no such command{instead}; see putex help"))
 }
@@ -90,7 +94,7 @@ pub(super) fn no_option(written: &str, subcommand: Option<Subcommand>) -> Refusa
         }
         (Subcommand::Lock, "-u" | "--unlock" | "-F" | "--no-fork") => lock::LIVES_AS_COMMAND,
         (Subcommand::Lock | Subcommand::Put, number)
-            if number[1..].starts_with(char::is_numeric) =>
+            if number[1..].starts_with(|letter: char| letter.is_ascii_digit()) =>
         {
             "no such option; write -- before a word that begins with -"
         }

@@ -14,7 +14,6 @@ use super::{
     CheckArgs, Environment, Invocation, Request, doctor, grab, help, lease, lock, pause, status,
     switchover, timing, unexpected, usage, utf8,
 };
-use crate::core::tickets;
 use crate::exit::Refusal;
 use crate::store::name::valid_agents_key;
 
@@ -35,7 +34,7 @@ pub fn parse(
     let of = subcommand.unwrap_or(without_command);
     let unknown = first.filter(|word| subcommand.is_none() && !word.starts_with('-'));
     if let Some(word) = unknown.as_deref().filter(|word| instead_of(word).is_some()) {
-        return Err(no_command(word));
+        return Err(no_command(word, false));
     } else if subcommand == Some(Subcommand::Guard) {
         // Its key, which a list of processes shows, may begin with a hyphen.
         return Ok(Invocation::Guard);
@@ -139,21 +138,11 @@ fn refuse_words(
     settings: &Settings,
     unknown: Option<String>,
 ) -> Result<(), Refusal> {
-    // Where a file has all settings of an agent, a line without the word `lock` would be one too,
-    // and have the service stopped.
-    let mut of_service = [Name::Key, Name::Start, Name::Stop].into_iter();
-    let is_meant = subcommand.is_some() || of_service.any(|name| settings.get(name).is_some());
-    if !is_meant && of == Subcommand::Agent {
+    if subcommand.is_none() && of == Subcommand::Agent && !is_of_service(settings) {
         let missing = "a command is missing; write putex agent and options, or putex lock NAME \
                        COMMAND, or see putex help";
-        return Err(match unknown {
-            None => usage(missing.to_owned()),
-            Some(name) if words.len() > 1 && tickets::Name::parse(&name).is_ok() => usage(format!(
-                "{name}: no such command; for a lock write putex lock {name} COMMAND; see putex \
-                 help"
-            )),
-            Some(word) => no_command(&word),
-        });
+        let no_agent = || usage(missing.to_owned());
+        return Err(unknown.map_or_else(no_agent, |word| no_command(&word, words.len() > 1)));
     }
     if is_of_agent(of) {
         return match is_arguments(of, words, settings) {
@@ -167,6 +156,12 @@ fn refuse_words(
     }
 }
 
+/// Returns whether a line without a command is meant as an agent. Where a file has all settings of
+/// one, a line without the word `lock` would be an agent too, and have the service stopped.
+fn is_of_service(settings: &Settings) -> bool {
+    [Name::Key, Name::Start, Name::Stop].into_iter().any(|name| settings.get(name).is_some())
+}
+
 /// Returns whether words are the arguments of an agent with these options.
 fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> bool {
     let are_given = ARGUMENTS.into_iter().any(|name| settings.get(name).is_some());
@@ -178,7 +173,7 @@ fn is_arguments(of: Subcommand, positionals: &[String], settings: &Settings) -> 
 /// with the first of them.
 fn no_argument(of: Subcommand, words: &[String], settings: &Settings, is_first: bool) -> Refusal {
     if is_first {
-        return no_command(&words[0]);
+        return no_command(&words[0], false);
     }
     let is_key = |word: &str| settings.get(Name::Key).is_none() && valid_agents_key(word).is_ok();
     let is_file = |word: &str| word.ends_with(".conf");
