@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::guard_link::{Connector, Link, reap};
+use super::guard_link::{Connector, Link, OutdatedOrder, reap};
 use super::task::Task;
 use crate::command::describe;
 use crate::core::{
@@ -107,9 +107,9 @@ impl GuardClient {
             State::Connected(link) => {
                 link.keep_unanswered(message);
                 let packet = match &mut link.outdated {
-                    Some((order, sent_count)) if *message == ToGuard::AskReport => {
-                        *sent_count += 1;
-                        self.connector.encode(order)
+                    Some(outdated) if *message == ToGuard::AskReport => {
+                        outdated.sent_count += 1;
+                        self.connector.encode(&outdated.order)
                     }
                     Some(_) | None => self.connector.encode(message),
                 };
@@ -255,7 +255,7 @@ impl GuardClient {
     /// Until then the pump gets reports that the service is being stopped.
     fn replace_outdated(&mut self, mut report: GuardReport) -> Option<Event> {
         let State::Connected(link) = &mut self.state else { return None };
-        let Some((_, sent_count)) = link.outdated else {
+        let Some(OutdatedOrder { sent_count, .. }) = link.outdated else {
             log::warn!("the guard is of another version of putex: it stops the service first");
             let dead_by = match &report.service {
                 ServiceState::Up(grant, _) => grant.dead_by,
@@ -265,7 +265,8 @@ impl GuardClient {
             };
             let context = LockContext::default();
             let order = StopOrder { dead_by, stake: Stake::Lock, context };
-            link.outdated = Some((ToGuard::Stop(order), 0));
+            link.outdated = Some(OutdatedOrder { order: ToGuard::Stop(order), sent_count: 0 });
+            // The order is sent in the place of a question.
             let lost = self.tell(&ToGuard::AskReport);
             return lost.or_else(|| self.stopping(report));
         };
