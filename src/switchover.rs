@@ -170,7 +170,11 @@ impl Process<'_> {
                 Some(_) | None => Ok(wanted::to_content(own)),
             }
         })?;
-        written.map_or_else(|why| why.map(Err), |at| Ok(Ok(at)))
+        match written {
+            Ok(at) => Ok(Ok(at)),
+            Err(Ok(other)) => Ok(Err(other)),
+            Err(Err(unknown)) => Err(unknown),
+        }
     }
 
     /// Follows the lock until it is known what has become of the request, which nobody begins to
