@@ -132,8 +132,10 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let times = dir.noted_times();
     let guard_lock = dir.guard_lock()?;
     let commands = setup.guard.commands.clone();
-    let start_telling = |_: &String| ChangeHandle::start(commands.clone(), RUN_WITHIN);
-    let on_change = commands.on_change.as_ref().map(start_telling).transpose()?;
+    let on_change = match commands.on_change {
+        Some(_) => Some(ChangeHandle::start(commands.clone(), RUN_WITHIN)?),
+        None => None,
+    };
     let check = HealthCheck::new(commands, events.clone())?;
     let metrics = metrics_of(&setup, &dir_path);
     let settings = with_environment(setup.guard);
