@@ -188,7 +188,7 @@ pub(crate) fn write<Why>(
                 under_way = None;
             }
             Outcome::Read | Outcome::Replaced => {}
-            Outcome::Refused(why) => return Err(StoreErrorKind::Credentials.error(why).into()),
+            Outcome::Refused(error) => return Err(error.into()),
             Outcome::Repeat(why) => {
                 last = failure(&why);
                 open_again(bucket, until);

@@ -11,7 +11,7 @@
 //!                     +--> Held, Replaced
 //! ```
 
-use super::event::Written;
+use super::event::{StoreError, Written};
 use super::record::Revision;
 use super::time::Instant;
 
@@ -44,7 +44,7 @@ pub enum Outcome {
     /// it.
     Replaced,
     /// The write is not stored, and the store says why: no copy of it is under way.
-    Refused(String),
+    Refused(StoreError),
     /// The outcome is not known, for this reason: the same write is sent again.
     Repeat(String),
     /// The key is to be read.
@@ -71,7 +71,7 @@ impl PendingWrite {
             Written::Moved(_) if self.is_unknown => Outcome::Read,
             Written::Moved(_) => Outcome::Lost,
             Written::Denied(error) if self.is_unknown => Outcome::Repeat(error.text),
-            Written::Denied(error) => Outcome::Refused(error.text),
+            Written::Denied(error) => Outcome::Refused(error),
             Written::Unknown(why) => {
                 self.is_unknown = true;
                 Outcome::Repeat(why)

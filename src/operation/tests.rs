@@ -30,8 +30,8 @@ enum Fate {
     ReadOld,
     /// The write never arrives, and the user may not read any more.
     LoginLost,
-    /// The server refuses it.
-    Denied,
+    /// The server refuses it, for a reason of this kind.
+    Denied(StoreErrorKind),
 }
 
 /// So long is a write tried where its outcome stays unknown.
@@ -143,10 +143,7 @@ impl Bucket for Lossy {
             self.store(&content_of(number));
         }
         let written = match fate {
-            Fate::Denied => {
-                let error = StoreErrorKind::Credentials.error("no permission");
-                return Written::Denied(error);
-            }
+            Fate::Denied(kind) => return Written::Denied(kind.error("it is refused")),
             Fate::WriteLost | Fate::LoginLost => None,
             Fate::Answered
             | Fate::AnswerLost
@@ -220,7 +217,8 @@ fn what_a_leader_of_before_answers_is_no_answer() {
 
 #[test]
 fn a_write_that_was_not_stored_is_repeated_unchanged() {
-    let mut bucket = Lossy::of(&[Fate::WriteLost, Fate::Denied, Fate::AnswerLost]);
+    let mut bucket =
+        Lossy::of(&[Fate::WriteLost, Fate::Denied(StoreErrorKind::Credentials), Fate::AnswerLost]);
     assert_eq!(bucket.run().expect("it is known"), Ok(Revision(1)));
     assert_eq!(bucket.sent, [1, 1, 1], "a refusal says nothing of an earlier copy");
 }
@@ -271,9 +269,19 @@ fn a_write_whose_outcome_stays_unknown_is_said_to_be_possible() {
     assert_eq!(text, "it may be written: no answer");
     let Refusal { text, exit } = Lossy::of(&[Fate::LoginLost]).run().expect_err("it is not known");
     assert_eq!((&*text, exit), ("it may be written: no permission", Exit::Credentials));
-    let Refusal { text, .. } = always(Fate::Denied).run().expect_err("it is refused");
-    assert_eq!(text, "no permission");
     let others = always(Fate::CutIn(50)).run_within(PATIENCE);
     let Refusal { text, .. } = others.expect_err("others were faster");
     assert_eq!(text, "others have written it at the same time");
+}
+
+/// A pause in a bucket that was full ended with the status of a user who lacks a right.
+#[test]
+fn a_write_that_the_store_refuses_ends_with_the_status_of_its_reason() {
+    for (kind, status) in [
+        (StoreErrorKind::Credentials, Exit::Credentials),
+        (StoreErrorKind::Unreachable, Exit::Unreachable),
+    ] {
+        let refusal = Lossy::of(&[Fate::Denied(kind)]).run().expect_err("it is refused");
+        assert_eq!((&*refusal.text, refusal.exit), ("it is refused", status));
+    }
 }

@@ -347,7 +347,9 @@ impl LeaseCommand {
             (Outcome::Lost | Outcome::Replaced | Outcome::Read, _) => {
                 self.failed("others have written the lease again and again".to_owned(), now);
             }
-            (Outcome::Refused(why) | Outcome::Repeat(why), _) => self.failed(why, now),
+            (Outcome::Refused(StoreError { text: why, .. }) | Outcome::Repeat(why), _) => {
+                self.failed(why, now);
+            }
         }
     }
 

@@ -135,15 +135,17 @@ impl TicketOwner {
                 self.gone("its ticket was removed or replaced", now);
             }
             // There is no ticket.
-            Outcome::Refused(why) if self.own.is_none() => {
+            Outcome::Refused(error) if self.own.is_none() => {
                 self.write = None;
                 if self.tried_enough(now) {
-                    self.refuse(Kind::Unreachable.error(why), now);
+                    self.refuse(error, now);
                 } else {
-                    self.failed(why, Phase::Writing, now);
+                    self.failed(error.text, Phase::Writing, now);
                 }
             }
-            Outcome::Refused(why) | Outcome::Repeat(why) => self.unresolved(why, now),
+            Outcome::Refused(StoreError { text: why, .. }) | Outcome::Repeat(why) => {
+                self.unresolved(why, now);
+            }
         }
     }
 
