@@ -9,8 +9,6 @@
 mod agents;
 
 use std::ops::ControlFlow;
-use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use log::Level;
@@ -18,13 +16,12 @@ use log::Level;
 use self::agents::Agents;
 use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
 use crate::exit::{Ended, Refusal};
-use crate::log::Destination;
 use crate::operation::{Operation, UNKNOWN_KEY, write};
 use crate::status::{Holder, HolderState, KeyStatus};
 use crate::store::pause::{self as stored, StoredPause};
 use crate::store::{Content, Entry};
 use crate::sys;
-use crate::sys::signals::{Ending, Endings};
+use crate::sys::signals::Endings;
 
 /// The request of a user: a pause, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +52,8 @@ pub enum Action {
     Resume,
 }
 
-/// Does what is asked for. The first of the `signals` that end a command withdraws a pause that is
-/// not acknowledged; after the second one nothing is undone.
+/// Does what is asked for. `signals` has those that end this command: a pause that is not
+/// acknowledged is withdrawn.
 ///
 /// # Errors
 ///
@@ -64,22 +61,17 @@ pub enum Action {
 pub fn run(
     request: &Request,
     mut operation: Operation<'_>,
-    signals: Endings,
+    mut signals: Endings,
 ) -> Result<Ended, Refusal> {
-    let progress = Arc::<Mutex<Progress>>::default();
-    let follow = {
-        let (progress, key) = (Arc::clone(&progress), request.key.clone());
-        let destination = operation.destination;
-        move || follow(signals, &progress, &key, destination)
-    };
-    sys::start_thread("putex-signals", follow).map_err(Refusal::system("no thread: "))?;
     operation.reader.looks = true;
     let status = operation.read(is_answered)?;
+    if signals.read() {
+        return Ok(operation.lacks(&[format!("{BY_SIGNAL}; nothing is requested")]));
+    }
     let Some(status) = &status else {
         return operation.refuse(&[UNKNOWN_KEY.to_owned()]);
     };
-    *locked(&progress) = Progress::Writing;
-    let mut process = Process { request, operation, agents: Agents::default(), progress };
+    let mut process = Process { request, operation, agents: Agents::default(), signals };
     process.agents.note(status);
     match &request.action {
         Action::Pause { lasts, reason } => {
@@ -91,44 +83,14 @@ pub fn run(
     }
 }
 
-/// How far the command is, which decides what a signal does that ends it.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Progress {
-    /// Nothing is written: the signal ends the process.
-    #[default]
-    Reading,
-    /// Something may be written: the signal ends the wait.
-    Writing,
-    /// A signal has ended the wait.
-    Interrupted,
-}
-
-fn locked(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for the signals that end the command for as long as it runs.
-fn follow(mut signals: Endings, progress: &Mutex<Progress>, key: &str, destination: Destination) {
-    while let Ok(ending) = signals.wait() {
-        // The process ends with the progress locked: nothing is written any more.
-        let mut progress = locked(progress);
-        match ending {
-            Ending::First(signal) if *progress == Progress::Reading => process::exit(128 + signal),
-            Ending::First(_) => *progress = Progress::Interrupted,
-            Ending::Second(signal) => {
-                let ends = format!("putex resume {key} ends it");
-                destination.tell(&format!("{key}: the pause may stand: {ends}"));
-                process::exit(128 + signal)
-            }
-        }
-    }
-}
+/// Why a pause, or its end, is not waited for any longer.
+const BY_SIGNAL: &str = "ended by a signal";
 
 struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
     agents: Agents,
-    progress: Arc<Mutex<Progress>>,
+    signals: Endings,
 }
 
 impl Process<'_> {
@@ -200,11 +162,11 @@ impl Process<'_> {
         &mut self,
         lacking: impl Fn(Option<&KeyStatus>, &Agents) -> ControlFlow<Vec<String>, Vec<String>>,
     ) -> Result<Vec<String>, Refusal> {
-        let Process { request, operation, agents, progress } = self;
+        let Process { request, operation, agents, signals } = self;
         let mut waits_for = Vec::new();
         operation.read_until(request.wait, is_answered, |operation, heard| {
-            if *locked(progress) == Progress::Interrupted {
-                return Ok(Some(vec!["ended by a signal".to_owned()]));
+            if signals.read() {
+                return Ok(Some(vec![BY_SIGNAL.to_owned()]));
             }
             let lacks = match heard.status {
                 Ok(status) => {

@@ -101,7 +101,7 @@ impl Process<'_> {
         let Process { operation, signals, chosen_at, .. } = self;
         operation.read_until(Duration::ZERO, is_enough, |_, heard| {
             *chosen_at = heard.read_at;
-            if signals.read().is_some() {
+            if signals.read() {
                 let why = "ended by a signal; nothing is requested".to_owned();
                 return Ok(Some(Err(Unchosen::Refused(vec![why]))));
             }
@@ -215,7 +215,7 @@ impl Process<'_> {
             if let Some(why) = ended {
                 return Ok(Err(why));
             }
-            if self.signals.read().is_some() {
+            if self.signals.read() {
                 self.withdraw(chosen)?;
                 until = until.min(sys::now());
             }
@@ -260,7 +260,7 @@ impl Process<'_> {
         })
         .map_err(|refusal| unknown(&refusal.text))?;
         // A signal that came meanwhile has what it wanted.
-        while self.signals.read().is_some() {}
+        while self.signals.read() {}
         let text = format!("the request is withdrawn; waiting for {from} to renew or release it");
         self.operation.tell(Level::Info, &text);
         Ok(())
@@ -293,7 +293,7 @@ impl Process<'_> {
                         operation.tell(Level::Info, &text);
                     }
                     let why = "ended by a signal, before start has succeeded";
-                    signals.read().map(|_| Err(format!("{to} has it; {why}")))
+                    signals.read().then(|| Err(format!("{to} has it; {why}")))
                 }
             })
         })

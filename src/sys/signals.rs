@@ -8,11 +8,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use rustix::event::{PollFd, PollFlags};
 use rustix::process::Pid;
 use signal_hook::flag;
 
-use super::{next_signal, now, poll, raw};
+use super::{next_signal, now, raw};
 use crate::core::Instant;
 
 /// Signals within this time are one request: timeout(1) sends a command two, and a shell that loses
@@ -49,15 +48,6 @@ pub fn end_first_process() -> io::Result<()> {
     })
 }
 
-/// A request to end, with the number of its signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The command undoes what it has begun.
-    First(i32),
-    /// The command ends without that.
-    Second(i32),
-}
-
 /// The signals that end a command which has something to undo. A signal that is ignored stays
 /// ignored.
 #[derive(Debug)]
@@ -79,32 +69,15 @@ impl Endings {
         Ok(Endings { taken: raw::take_signals(&ending)?, first_at: None })
     }
 
-    /// Returns the next request, if one has come.
-    pub fn read(&mut self) -> Option<Ending> {
-        loop {
-            let signal = next_signal(&self.taken)?;
-            let Some(first_at) = self.first_at else {
-                self.first_at = Some(now());
-                return Some(Ending::First(signal));
-            };
-            if now().since(first_at) >= ONE_REQUEST {
-                return Some(Ending::Second(signal));
+    /// Returns whether a request to end has come since the last call.
+    pub fn read(&mut self) -> bool {
+        while next_signal(&self.taken).is_some() {
+            if self.first_at.is_none_or(|at| now().since(at) >= ONE_REQUEST) {
+                self.first_at.get_or_insert_with(now);
+                return true;
             }
         }
-    }
-
-    /// Waits for the next request.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses to wait.
-    pub fn wait(&mut self) -> io::Result<Ending> {
-        loop {
-            if let Some(ending) = self.read() {
-                return Ok(ending);
-            }
-            poll(&mut [PollFd::new(&self.taken, PollFlags::IN)])?;
-        }
+        false
     }
 }
 

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::Site;
 use crate::support::agent::Agent;
-use crate::support::clock::{PATIENCE, now, observe_for, until_true};
+use crate::support::clock::{PATIENCE, now, observe_for};
 use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
 use crate::support::server::Server;
@@ -162,19 +162,6 @@ fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
     for words in [&["pause", "--for", "1h", "-w", "60", "web"][..], &["resume", "web"]] {
         assert_eq!(site.run(words).status, Some(0), "{words:?}");
     }
-    agent.signal(Signal::STOP);
-    // A later one is for a user who does not want to wait.
-    let (mut pause, mut said) = site.begin(&WORDS);
-    assert!(said.next().is_some());
-    until_true("the end of the command", || {
-        signal(pause.id(), Signal::TERM);
-        pause.try_wait().expect("it is a child").is_some()
-    });
-    assert_eq!(pause.wait().expect("it has ended").code(), Some(143));
-    let due = "putex: web: the pause may stand: putex resume web ends it";
-    assert_eq!(said.next().expect("a line").expect("it is text"), due);
-    agent.signal(Signal::CONT);
-    assert_eq!(site.run(&["status", "-e", "paused", "web"]).status, Some(0));
 }
 
 /// The command of the first operator waited on, and said in the end that all had acknowledged the
