@@ -319,6 +319,8 @@ impl Guard {
     }
 
     fn disconnected(&mut self, now: Instant) {
+        // The next agent knows of no report.
+        self.reported = None;
         // A client that has sent nothing was no agent.
         if self.heard.take().is_some()
             && let State::Up { grant, .. } = &self.state

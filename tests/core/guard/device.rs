@@ -45,6 +45,19 @@ fn armed(timeout: Duration, timing: Timing) -> (Bench, Instant) {
     (bench, dead_by)
 }
 
+/// Each upgrade of an agent on standby killed its guard, which had not answered: the answer was the
+/// last report to the agent before, and waited for the device.
+#[test]
+fn the_next_agent_is_answered_when_the_device_was_tried_although_nothing_has_changed() {
+    let mut bench = tried(timing());
+    bench.reports.clear();
+    assert_eq!(bench.handle(GuardInput::Disconnected, ms(1)), []);
+    let hello = GuardInput::Received(ToGuard::Hello(wants(DeviceUse::Required, timing())));
+    assert_eq!(bench.handle(hello, ms(1)), [GuardAction::TryDevice]);
+    bench.handle(GuardInput::DeviceClosed, ms(1));
+    assert_eq!(bench.reports.len(), 1);
+}
+
 /// Lets time pass to each deadline until `end`; returns when the device was kicked.
 fn kicks(bench: &mut Bench, end: Instant) -> Vec<Instant> {
     let mut kicks = vec![ms(0)];
