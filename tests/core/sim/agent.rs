@@ -279,6 +279,7 @@ impl World<'_> {
             }
             Effect::KillGuard => {
                 self.count(Sometimes::GuardUnanswering);
+                self.judge_patience(id);
                 self.order(id, ClientOrder::Kill);
             }
             Effect::KillCgroup => {

@@ -31,6 +31,7 @@ listed! {
         EndedNotStopped,
         OldEpoch,
         GuardUnanswering,
+        HungReplaced,
         GuardLost,
         GuardMet,
         NoGuard,

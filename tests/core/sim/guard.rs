@@ -85,6 +85,8 @@ pub struct GuardProcess {
     pub timing: Option<Timing>,
     /// When it went on after a pause.
     pub resumed_at: True,
+    /// When it had the lock.
+    pub begun_at: True,
     /// The last grant that was valid when it was heard.
     pub granted: Option<Grant>,
     /// The guard was told to stop the service since.
@@ -124,6 +126,7 @@ impl World<'_> {
             greeted_at: 0,
             timing: None,
             resumed_at: 0,
+            begun_at: never(),
             granted: None,
             ordered: false,
             ending: false,
@@ -191,6 +194,7 @@ impl World<'_> {
         let down = note.down && !finishing;
         let core = Guard::new(config, down, start.is_some(), note.times, now);
         self.guards[id].core = Some(core);
+        self.guards[id].begun_at = self.now;
         if finishing {
             self.count(Sometimes::Finished);
             self.told_by_nobody(id);

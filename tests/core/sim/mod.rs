@@ -16,6 +16,7 @@ macro_rules! listed {
 
 pub mod agent;
 pub mod agent_event;
+pub mod answer_time;
 pub mod campaign;
 pub mod checks;
 pub mod client;

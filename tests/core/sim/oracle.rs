@@ -17,6 +17,8 @@
 //! * `left-up`: neither an agent that ends cleanly nor a guard leaves a service that is up.
 //! * `undecided`: a guard soon ends what the previous guard may have left, unless it is granted.
 //! * `note`: the file that a guard leaves behind does not deny a service that is up.
+//! * `hung`: a guard that is stopped is killed by its agent in time, unless the service is down.
+//! * `impatient`: no guard is killed that has answered in time.
 //! * `ending`: an agent gives up a service only R after it had to be down.
 //! * `loss`: what a store shows only when it lost writes is noticed.
 //! * `needless`: no service is stopped whose lock was renewed, and whose agent has no reason.

@@ -209,6 +209,7 @@ impl World<'_> {
         if kind != Kind::PauseAgent {
             for id in self.sites[site].guards.clone() {
                 self.guards[id].stopped = true;
+                self.expect_replacement(id);
             }
         }
         self.look_after(site);

@@ -12,6 +12,7 @@ use putex::core::time::Instant;
 use putex::core::timing::Timing;
 
 use super::agent::{Agent, AgentEvent, Thread};
+use super::answer_time::Hung;
 use super::client::Connection;
 use super::clock::{Clock, MS, True};
 use super::counters::{Counters, Sometimes};
@@ -44,6 +45,8 @@ pub enum Happening {
     Over(usize, usize),
     /// Processes that start left behind on a site are killed.
     CgroupKilled(usize),
+    /// A guard that hangs must have been killed by now.
+    Hung(Hung),
     /// A watchdog device may bite.
     Bite(usize),
     /// An agent of putex 0.2.0 has its turn.
@@ -288,6 +291,7 @@ impl<'a> World<'a> {
             Happening::Fault(index, site) => self.fault(index, site),
             Happening::Over(index, site) => self.fault_over(index, site),
             Happening::CgroupKilled(site) => self.kill_service(site),
+            Happening::Hung(hung) => self.judge_replacement(hung),
             Happening::Bite(host) => self.reset_host(host),
             Happening::Plain(site) => self.plain_turn(site),
             Happening::Quiet => self.fall_quiet(),

@@ -1,0 +1,82 @@
+//! The time in which a guard has to answer its agent: one that hangs is replaced, and one that
+//! answers is not killed.
+
+use putex::core::guard::Guard;
+use putex::core::protocol::ServiceState;
+use putex::core::timing::{SLACK, ask_every, guard_answer_time};
+
+use super::clock::{MS, True};
+use super::counters::Sometimes;
+use super::faults::Kind;
+use super::world::{Happening, World};
+
+/// A guard that was stopped, and the agent that has to kill it unless the guard goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Hung {
+    agent: usize,
+    line: usize,
+    guard: usize,
+    since: True,
+}
+
+impl World<'_> {
+    /// A guard was stopped: its agent has to notice that, unless the service is down by its last
+    /// report.
+    pub fn expect_replacement(&mut self, guard: usize) {
+        let site = self.guards[guard].site;
+        let Some(agent) = self.sites[site].agent else { return };
+        let Some(line) = self.agents[agent].line.filter(|_| !self.agents[agent].stopped) else {
+            return;
+        };
+        let report = self.agents[agent].view.report.as_ref();
+        let may_run = report.is_some_and(|report| report.service != ServiceState::Down);
+        // The report that the service is down may be under way.
+        let is_down = self.guards[guard].core.as_ref().is_none_or(Guard::is_down);
+        if self.connections[line].guard != guard || !may_run || is_down {
+            return;
+        }
+        let renewal = self.sites[site].timing.renewal();
+        let answer_time = guard_answer_time(renewal, None);
+        // A report may be under way, and is a sign of life. Then the guard is asked, after a grant
+        // at the latest, and has its time.
+        let under_way = if self.sc.kinds.has(Kind::MessageLate) { 2 * renewal } else { SLACK };
+        let most = under_way + ask_every(answer_time) + 2 * answer_time + SLACK;
+        let clock = self.host(site).clock;
+        let by = clock.when(clock.at(self.now).after(most)) + 16 * self.sc.late;
+        self.at(by, Happening::Hung(Hung { agent, line, guard, since: self.now }));
+    }
+
+    pub fn judge_replacement(&mut self, Hung { agent, line, guard, since }: Hung) {
+        let (hung, owner) = (&self.guards[guard], &self.agents[agent]);
+        let host = self.host(hung.site);
+        let has_gone_on = !hung.stopped || hung.resumed_at >= since;
+        let was_well = owner.alive && !owner.stopped && owner.well_since <= since && !host.asleep;
+        if has_gone_on || !was_well {
+            return;
+        }
+        if !hung.alive {
+            self.count(Sometimes::HungReplaced);
+        } else if owner.line == Some(line) {
+            self.fail("hung", format!("{} leaves a guard that hangs", hung.site));
+        }
+    }
+
+    /// An agent kills its guard for want of an answer.
+    pub fn judge_patience(&mut self, id: usize) {
+        let Some(line) = self.agents[id].line else { return };
+        let guard = &self.guards[self.connections[line].guard];
+        let site = &self.sites[guard.site];
+        // The times of the previous instance may be shorter.
+        let renewal = if self.lock_times_differ { SLACK } else { site.timing.renewal() };
+        let clock = self.host(guard.site).clock;
+        let asked_at = clock.at(self.now).before(guard_answer_time(renewal, None));
+        let since = clock.when(asked_at) + MS;
+        let listens = guard.alive && guard.line == Some(line) && guard.begun_at < since;
+        let guard_is_well = listens && !guard.stopped && guard.resumed_at < since;
+        let is_well = self.agents[id].well_since < since && !self.host(guard.site).asleep;
+        if guard_is_well && is_well && !self.sc.kinds.has(Kind::MessageLate) {
+            let text = format!("{} kills a guard that answers", guard.site);
+            self.fail("impatient", text);
+        }
+    }
+}
