@@ -22,6 +22,7 @@ listed! {
         ResolvedLost,
         RollbackSeen,
         MarkerSeen,
+        PurgeSeen,
         Adoption,
         AdoptedTooLate,
         OwnTokenSeen,

@@ -46,8 +46,10 @@ listed! {
         Rollback,
         /// The server forgets the bucket: outside of the promise.
         Wipe,
-        /// Somebody deletes the record.
+        /// Somebody deletes the record, and leaves a marker.
         Delete,
+        /// Somebody purges the key, which leaves nothing: a take over revision 0 is stored again.
+        Purge,
         /// Somebody blanks the record.
         Blank,
         /// Somebody writes another token.
@@ -152,7 +154,7 @@ impl Kind {
     pub fn share(self) -> u64 {
         match self {
             CrashBoth | Finish | PauseBoth | StopLie | Rejected | PowerLoss | SecondAgent => 60,
-            Rollback | Wipe | Delete | Blank | Typed | ResortFail | Twins | StaleOpen
+            Rollback | Wipe | Delete | Purge | Blank | Typed | ResortFail | Twins | StaleOpen
             | DeviceFail | GuardSlow | NoGuard => 120,
             Plain => 70,
             CrashAgent | CrashGuard | PauseAgent | Cut | LostReply | Drift | StopEdge | Late => 400,

@@ -174,8 +174,8 @@ impl World<'_> {
     /// Whether an event tells that the lock is another's, or that the store has lost it.
     fn is_another(&self, id: usize, event: &Event) -> bool {
         let me = self.agents[id].me;
-        // After a loss its own record may stand there again.
-        let lost = !self.store.losses.is_empty();
+        // After a loss, or a purge, an earlier record of its own may stand there again.
+        let lost = !self.store.losses.is_empty() || self.store.was_purged();
         let foreign = |key_state: &KeyState| {
             lost || key_state.value.lease().is_none_or(|lease| lease.incarnation != me)
         };

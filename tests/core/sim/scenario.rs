@@ -261,8 +261,16 @@ impl Scenario {
 pub const SEATS: usize = 2;
 
 /// Kinds that are judged for one key alone.
-const OF_ONE_KEY: [Kind; 7] =
-    [Kind::Rollback, Kind::Wipe, Kind::Delete, Kind::Blank, Kind::Typed, Kind::Plain, Kind::Twins];
+const OF_ONE_KEY: [Kind; 8] = [
+    Kind::Rollback,
+    Kind::Wipe,
+    Kind::Delete,
+    Kind::Purge,
+    Kind::Blank,
+    Kind::Typed,
+    Kind::Plain,
+    Kind::Twins,
+];
 
 /// T + C·R.
 pub fn failover(timing: Timing) -> u64 {

@@ -132,6 +132,16 @@ impl Store {
         self.last
     }
 
+    /// Removes all that stands and stood under the key of a seat, by hand.
+    pub fn purge(&mut self, seat: Seat, now: True) {
+        self.log.push(Entry { seat, revision: 0, value: KeyValue::Absent, at: now });
+    }
+
+    /// Returns whether a key was purged.
+    pub fn was_purged(&self) -> bool {
+        self.log.iter().any(|entry| entry.value == KeyValue::Absent)
+    }
+
     fn last_of(&self, seat: Seat) -> Option<&Entry> {
         self.log.iter().rev().find(|entry| entry.seat == seat)
     }
@@ -141,7 +151,7 @@ impl Store {
         for _ in 0..writes {
             self.log.pop();
         }
-        self.last = self.log.last().map_or(1, |entry| entry.revision);
+        self.last = self.log.iter().map(|entry| entry.revision).max().unwrap_or(1);
         self.last
     }
 

@@ -166,6 +166,10 @@ impl World<'_> {
             }
             _ if self.store.gone => return,
             Kind::Delete => self.put(KeyValue::Marker),
+            Kind::Purge => {
+                self.hands.push(self.now);
+                self.store.purge(Seat::FIRST, self.now);
+            }
             Kind::Blank => self.put(blank("")),
             Kind::Typed => self.put(blank("operator")),
             _ => {}

@@ -235,8 +235,11 @@ impl World<'_> {
         }
         let seen = key_states.iter().map(|it| it.revision).max().unwrap_or(Revision(0));
         let last = if stale { seen } else { Revision(self.store.last) };
+        let has_writes = self.store.last > 1;
         let age = match self.store.kind {
             store::Kind::Nats => None,
+            // A key that was removed looks like one that never existed.
+            store::Kind::Dir if has_writes => None,
             store::Kind::Dir => {
                 let clock = self.host(site).clock;
                 let age = clock.at(self.now).since(clock.at(self.store.born));
@@ -248,7 +251,7 @@ impl World<'_> {
             id,
             last,
             age,
-            may_be_lost: age.is_none(),
+            may_be_lost: self.store.kind == store::Kind::Nats,
             replicas: 1,
             remarks: Vec::new(),
             retires: Ok(()),

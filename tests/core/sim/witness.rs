@@ -301,6 +301,7 @@ impl World<'_> {
             Report::NotReleased => Sometimes::NotReleased,
             Report::KeyDeleted => Sometimes::MarkerSeen,
             Report::IsFree { free: FreeReason::Blanked, .. } => Sometimes::PlainBlankSeen,
+            Report::IsFree { free: FreeReason::Gone, .. } => Sometimes::PurgeSeen,
             Report::NotCandidate(_) | Report::CheckExcused(..) => Sometimes::UnfitSeen,
             _ => return,
         };
