@@ -38,6 +38,10 @@ pub struct Agent {
     pub stopped: bool,
     /// Since when it has run without a pause.
     pub well_since: True,
+    /// Since when it, or the instances that it has followed as upgrades, have done so.
+    pub attends_since: True,
+    /// The program is to be executed anew as soon as the pump lets another instance follow.
+    pub upgrade_due: bool,
     pub held: Vec<AgentEvent>,
     pub pump: Option<Pump>,
     pub state: &'static str,
@@ -45,7 +49,6 @@ pub struct Agent {
     pub logged_state: &'static str,
     /// Since when it is in that state.
     pub state_since: True,
-    /// The settings that it was told last.
     /// When it was told last that it is not fit: by its check, or by the loss of the store.
     pub unfit_at: True,
     /// Until when it waits for `agent.lock`.
@@ -189,6 +192,7 @@ impl World<'_> {
             }
             self.perform(id, effect);
         }
+        self.upgrade_if_due(id, event, now);
         if self.agents[id].alive {
             self.wake_pump(id);
         }
@@ -311,17 +315,6 @@ impl World<'_> {
             self.fail("log", format!("{report}, and the line before says {logged}"));
         }
         self.agents[id].logged_state = name(*to);
-    }
-
-    /// The program is executed anew, unless the agent is told to end.
-    pub fn upgrade(&mut self, id: usize) {
-        let Agent { site, told_to_end, .. } = self.agents[id];
-        if told_to_end.is_some() {
-            return;
-        }
-        self.count(Sometimes::Upgraded);
-        self.end_agent(id);
-        self.spawn(site);
     }
 
     fn exit(&mut self, id: usize, ending: &Ending) {

@@ -1,6 +1,8 @@
 //! The time in which a guard has to answer its agent: one that hangs is replaced, and one that
 //! answers is not killed.
 
+use std::time::Duration;
+
 use putex::core::guard::Guard;
 use putex::core::protocol::ServiceState;
 use putex::core::timing::{SLACK, ask_every, guard_answer_time};
@@ -10,11 +12,12 @@ use super::counters::Sometimes;
 use super::faults::Kind;
 use super::world::{Happening, World};
 
-/// A guard that was stopped, and the agent that has to kill it unless the guard goes on.
+/// Time for an upgrade, from the end of one instance to the first message of the next one.
+const NEXT_BEGINS_WITHIN: Duration = Duration::from_millis(100);
+
+/// A guard that was stopped. An agent has to kill it unless the guard goes on.
 #[derive(Clone, Copy, Debug)]
 pub struct Hung {
-    agent: usize,
-    line: usize,
     guard: usize,
     since: True,
 }
@@ -40,24 +43,25 @@ impl World<'_> {
         // A report may be under way, and is a sign of life. Then the guard is asked, after a grant
         // at the latest, and has its time.
         let under_way = if self.sc.kinds.has(Kind::MessageLate) { 2 * renewal } else { SLACK };
-        let most = under_way + ask_every(answer_time) + 2 * answer_time + SLACK;
+        // An upgrade gives the guard its time once more.
+        let most =
+            under_way + ask_every(answer_time) + 2 * answer_time + SLACK + NEXT_BEGINS_WITHIN;
         let clock = self.host(site).clock;
         let by = clock.when(clock.at(self.now).after(most)) + 16 * self.sc.late;
-        self.at(by, Happening::Hung(Hung { agent, line, guard, since: self.now }));
+        self.at(by, Happening::Hung(Hung { guard, since: self.now }));
     }
 
-    pub fn judge_replacement(&mut self, Hung { agent, line, guard, since }: Hung) {
-        let (hung, owner) = (&self.guards[guard], &self.agents[agent]);
-        let host = self.host(hung.site);
+    pub fn judge_replacement(&mut self, Hung { guard, since }: Hung) {
+        let hung = &self.guards[guard];
+        let Some(agent) = self.sites[hung.site].agent.map(|id| &self.agents[id]) else { return };
         let has_gone_on = !hung.stopped || hung.resumed_at >= since;
-        let was_well = owner.alive && !owner.stopped && owner.well_since <= since && !host.asleep;
-        if has_gone_on || !was_well {
+        let attends = agent.alive && !agent.stopped && agent.attends_since <= since;
+        if has_gone_on || !attends || self.host(hung.site).asleep {
             return;
         }
-        if !hung.alive {
-            self.count(Sometimes::HungReplaced);
-        } else if owner.line == Some(line) {
-            self.fail("hung", format!("{} leaves a guard that hangs", hung.site));
+        match hung.alive {
+            true => self.fail("hung", format!("{} leaves a guard that hangs", hung.site)),
+            false => self.count(Sometimes::HungReplaced),
         }
     }
 

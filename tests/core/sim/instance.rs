@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use putex::core::event::PauseEntry;
+use putex::core::event::{Event, PauseEntry};
 use putex::core::pump::{AgentId, Config, Pump};
 use putex::core::record::Incarnation;
+use putex::core::time::Instant;
 use putex::core::timing::Timing;
 use putex::core::watchdog_timeout::wanted_timeout;
 
@@ -46,6 +47,8 @@ impl World<'_> {
             alive: true,
             stopped: false,
             well_since: self.now,
+            attends_since: self.now,
+            upgrade_due: false,
             held: Vec::new(),
             pump: None,
             state: "starting",
@@ -116,7 +119,7 @@ impl World<'_> {
         self.agents[id].state = "looking";
         self.show(site, "looking");
         self.open(id);
-        self.observe(id, &putex::core::event::Event::Tick);
+        self.observe(id, &Event::Tick);
     }
 
     /// The settings of the agent have another R, F and C now, not larger than at first. Beside an
@@ -160,6 +163,24 @@ impl World<'_> {
             observes: false,
             last_resort: setup.resort,
             device: setup.device_use,
+        }
+    }
+
+    /// The program is executed anew if that is due and the pump lets another instance follow,
+    /// unless the agent is told to end.
+    pub fn upgrade_if_due(&mut self, id: usize, event: &Event, now: Instant) {
+        let agent = &self.agents[id];
+        let Agent { site, attends_since, .. } = *agent;
+        let follows = |pump: &Pump| pump.lets_next_instance(event, now);
+        let may_follow = agent.alive && agent.pump.as_ref().is_some_and(follows);
+        if !agent.upgrade_due || agent.told_to_end.is_some() || !may_follow {
+            return;
+        }
+        self.count(Sometimes::Upgraded);
+        self.end_agent(id);
+        self.spawn(site);
+        if let Some(next) = self.agents.last_mut() {
+            next.attends_since = attends_since;
         }
     }
 

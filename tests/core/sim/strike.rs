@@ -71,7 +71,7 @@ impl World<'_> {
             Kind::Pause => self.announce_pause(site),
             Kind::Upgrade => {
                 if let Some(id) = self.living(site) {
-                    self.upgrade(id);
+                    self.agents[id].upgrade_due = true;
                 }
             }
             Kind::SecondAgent => self.spawn_agent(site),
@@ -226,6 +226,7 @@ impl World<'_> {
         {
             self.agents[id].stopped = false;
             self.agents[id].well_since = self.now;
+            self.agents[id].attends_since = self.now;
             let state = self.agents[id].state;
             self.show(site, state);
             self.release_agent(id);
@@ -287,6 +288,7 @@ impl World<'_> {
             }
             if let Some(id) = self.sites[site].agent {
                 self.agents[id].well_since = self.now;
+                self.agents[id].attends_since = self.now;
             }
             if self.may_run(site) && self.lock_over(site).is_some_and(|over| self.now > over) {
                 self.count(Sometimes::SleptOverV);
@@ -358,6 +360,7 @@ impl World<'_> {
         self.quiet = true;
         self.pause_serial += 1;
         for id in 0..self.agents.len() {
+            self.agents[id].upgrade_due = false;
             if self.agents[id].alive {
                 let entry = PauseEntry { serial: self.pause_serial, pause: None };
                 self.tell(id, Event::PauseRead(entry));
