@@ -352,7 +352,7 @@ impl World<'_> {
                 self.acknowledged(id, *revision);
             }
             Event::Shutdown(_) => {
-                self.agents[id].told_to_end.get_or_insert(self.now);
+                self.told_to_end(id);
                 self.count(Sometimes::Sigterm);
             }
             // The agent may end because of the refusal, as soon as it knows of its service.

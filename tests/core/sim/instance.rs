@@ -184,6 +184,27 @@ impl World<'_> {
         }
     }
 
+    /// An agent is told to end, perhaps once more.
+    pub fn told_to_end(&mut self, id: usize) {
+        if self.agents[id].told_to_end.is_some() {
+            return;
+        }
+        self.agents[id].told_to_end = Some(self.now);
+        let Agent { site, .. } = self.agents[id];
+        let clock = self.host(site).clock;
+        let by = clock.at(self.now).after(self.sites[site].timing.ends_within());
+        self.at(clock.when(by) + 16 * self.sc.late, Happening::Lingers(id));
+    }
+
+    pub fn judge_lingering(&mut self, id: usize) {
+        let Agent { site, alive, stopped, well_since, told_to_end, .. } = self.agents[id];
+        let was_well = !stopped && told_to_end.is_some_and(|at| well_since <= at);
+        // A guard may be under the times of the previous instance.
+        if alive && was_well && !self.host(site).asleep && !self.lock_times_differ {
+            self.fail("lingers", format!("{site} has not ended in the time that it tells"));
+        }
+    }
+
     /// The process is gone, whatever ended it. Its guard goes on.
     pub fn end_agent(&mut self, id: usize) {
         let agent = &mut self.agents[id];

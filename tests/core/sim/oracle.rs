@@ -20,6 +20,7 @@
 //! * `hung`: a guard that is stopped is killed by its agent in time, unless the service is down.
 //! * `impatient`: no guard is killed that has answered in time.
 //! * `ending`: an agent gives up a service only R after it had to be down.
+//! * `lingers`: an agent that is told to end has ended in the time that it tells its manager.
 //! * `loss`: what a store shows only when it lost writes is noticed.
 //! * `needless`: no service is stopped whose lock was renewed, and whose agent has no reason.
 //! * `device`: a watchdog device bites by V + C·R when it is not kicked any more, is not

@@ -47,6 +47,8 @@ pub enum Happening {
     CgroupKilled(usize),
     /// A guard that hangs must have been killed by now.
     Hung(Hung),
+    /// An agent that was told to end must have ended by now.
+    Lingers(usize),
     /// A watchdog device may bite.
     Bite(usize),
     /// An agent of putex 0.2.0 has its turn.
@@ -292,6 +294,7 @@ impl<'a> World<'a> {
             Happening::Over(index, site) => self.fault_over(index, site),
             Happening::CgroupKilled(site) => self.kill_service(site),
             Happening::Hung(hung) => self.judge_replacement(hung),
+            Happening::Lingers(agent) => self.judge_lingering(agent),
             Happening::Bite(host) => self.reset_host(host),
             Happening::Plain(site) => self.plain_turn(site),
             Happening::Quiet => self.fall_quiet(),
