@@ -6,7 +6,7 @@
 //! | subject | use |
 //! |---|---|
 //! | `$KV.<bucket>.<key>` | the entry of a key, written by compare-and-set only |
-//! | `$KV.<bucket>.putex.epoch` | a random id and the creation time, written once |
+//! | `$KV.<bucket>.putex.epoch` | a random id, written once |
 //! | `$KV.<bucket>.putex.read` | written under the condition that a key has not changed |
 //! | `putex.hint.<bucket>.<key>` | the server republishes each stored entry |
 //! | `$SRV.<request>…` | questions to agents, which are micro services, see `micro` |
