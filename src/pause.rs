@@ -8,7 +8,6 @@
 
 mod agents;
 
-use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime};
 
 use log::Level;
@@ -86,6 +85,14 @@ pub fn run(
 /// Why a pause, or its end, is not waited for any longer.
 const BY_SIGNAL: &str = "ended by a signal";
 
+/// The answers of the agents to a pause, or to its end.
+enum Answers {
+    /// Lines on the answers that are lacking, one for each agent.
+    Lack(Vec<String>),
+    /// The pause stands no longer.
+    Over,
+}
+
 struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
@@ -107,9 +114,9 @@ impl Process<'_> {
         };
         let lacking = self.wait_for(|status, agents| match serial_of(status) {
             Some(stands) if stands == serial => {
-                ControlFlow::Continue(lacking(status, agents, serial))
+                Answers::Lack(unacknowledged(status, agents, serial))
             }
-            _ => ControlFlow::Break(vec![NOT_STANDING.to_owned()]),
+            _ => Answers::Over,
         })?;
         if lacking.is_empty() {
             let count = self.agents.all().count();
@@ -148,7 +155,7 @@ impl Process<'_> {
             self.operation.tell(Level::Warn, "no pause stands");
         }
         let lacking =
-            self.wait_for(|status, agents| ControlFlow::Continue(unended(status, agents, serial)))?;
+            self.wait_for(|status, agents| Answers::Lack(unended(status, agents, serial)))?;
         if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.all().count()), 0));
         }
@@ -156,11 +163,12 @@ impl Process<'_> {
         Ok(self.operation.lacks(&[lacking, vec![last]].concat()))
     }
 
-    /// Waits until nothing is lacking, for a signal, or until `lacking` breaks off, and tells the
-    /// agents again and again that the pause has changed. Returns what is lacking at the end.
+    /// Waits until nothing is lacking, for a signal, or until nothing is waited for any longer, and
+    /// tells the agents again and again that the pause has changed. Returns what is lacking at the
+    /// end.
     fn wait_for(
         &mut self,
-        lacking: impl Fn(Option<&KeyStatus>, &Agents) -> ControlFlow<Vec<String>, Vec<String>>,
+        answers: impl Fn(Option<&KeyStatus>, &Agents) -> Answers,
     ) -> Result<Vec<String>, Refusal> {
         let Process { request, operation, agents, signals } = self;
         let mut waits_for = Vec::new();
@@ -171,9 +179,9 @@ impl Process<'_> {
             let lacks = match heard.status {
                 Ok(status) => {
                     status.iter().for_each(|status| agents.note(status));
-                    match lacking(status.as_ref(), agents) {
-                        ControlFlow::Break(lacks) => return Ok(Some(lacks)),
-                        ControlFlow::Continue(lacks) => [lacks, of_twins(agents)].concat(),
+                    match answers(status.as_ref(), agents) {
+                        Answers::Over => return Ok(Some(vec![NOT_STANDING.to_owned()])),
+                        Answers::Lack(lacks) => [lacks, of_twins(agents)].concat(),
                     }
                 }
                 // A server may be restarted meanwhile.
@@ -282,7 +290,7 @@ fn serial_of(status: Option<&KeyStatus>) -> Option<u64> {
 
 /// Returns what is lacking until all observe the pause of this serial number, a line for each
 /// agent.
-fn lacking(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<String> {
+fn unacknowledged(status: Option<&KeyStatus>, agents: &Agents, serial: u64) -> Vec<String> {
     let is_busy = |agent: &AgentStatus| match agent.state {
         // The agent looks for a service to adopt, may get the lock yet, or stops the service.
         AgentState::Looking | AgentState::Taking | AgentState::Stopping | AgentState::Ended => true,

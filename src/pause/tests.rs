@@ -29,32 +29,32 @@ const SERIAL: u64 = 9;
 fn each_agent_that_was_seen_and_each_holder_has_to_acknowledge_a_pause() {
     let held = KeyStatus::of_agents(&[("h1", HolderState::Active)], Vec::new());
     let all = agents(&[("h1", Ok(9), AgentState::Active), ("h2", Ok(9), AgentState::Standby)]);
-    assert_eq!(lacking(Some(&held), &all, SERIAL), Vec::<String>::new());
-    assert_eq!(lacking(None, &agents(&[]), SERIAL), Vec::<String>::new(), "nobody is there");
+    assert_eq!(unacknowledged(Some(&held), &all, SERIAL), Vec::<String>::new());
+    assert_eq!(unacknowledged(None, &agents(&[]), SERIAL), Vec::<String>::new(), "nobody is there");
     // A pause of before, a later one, and its own one, which is over for this agent.
     for other in [Ok(8), Ok(10), Err(9)] {
         let of = [("h1", Ok(9), AgentState::Active), ("h2", other, AgentState::Standby)];
-        let lacking = lacking(Some(&held), &agents(&of), SERIAL);
+        let lacking = unacknowledged(Some(&held), &agents(&of), SERIAL);
         assert_eq!(lacking, ["h2: has not acknowledged it"], "{other:?}");
     }
     let stops = agents(&[("h1", Err(0), AgentState::Stopping), ("h2", Ok(9), AgentState::Standby)]);
-    assert_eq!(lacking(Some(&held), &stops, SERIAL), ["h1: stops its service"]);
+    assert_eq!(unacknowledged(Some(&held), &stops, SERIAL), ["h1: stops its service"]);
     // The guard may receive an assertion of start yet.
     let hung = agents_with(&[("h1", Err(9), AgentState::Active)], |agent| AgentStatus {
         guard_up: false,
         ..agent
     });
-    assert_eq!(lacking(Some(&held), &hung, SERIAL), ["h1: its guard does not answer"]);
+    assert_eq!(unacknowledged(Some(&held), &hung, SERIAL), ["h1: its guard does not answer"]);
     let starting = agents_with(&[("h1", Ok(9), AgentState::Active)], |agent| AgentStatus {
         start_pending: true,
         ..agent
     });
-    assert_eq!(lacking(Some(&held), &starting, SERIAL), ["h1: its start is about to begin"]);
+    assert_eq!(unacknowledged(Some(&held), &starting, SERIAL), ["h1: its start is about to begin"]);
     let others = agents(&[("h2", Ok(9), AgentState::Standby)]);
-    let silent = lacking(Some(&held), &others, SERIAL);
+    let silent = unacknowledged(Some(&held), &others, SERIAL);
     assert!(silent[0].starts_with("h1: holds the lock and does not answer"), "{silent:?}");
     let dead = KeyStatus::of_agents(&[("h1", HolderState::Overdue)], Vec::new());
-    assert_eq!(lacking(Some(&dead), &others, SERIAL), Vec::<String>::new(), "it is dead");
+    assert_eq!(unacknowledged(Some(&dead), &others, SERIAL), Vec::<String>::new(), "it is dead");
 }
 
 /// An agent was killed while its guard stood still, and started again to observe only. The new
@@ -65,7 +65,7 @@ fn the_lock_of_an_earlier_instance_is_waited_for() {
     let of_term = |held: &KeyStatus, term| {
         let of = [("h1", Ok(9), AgentState::Active)];
         let agents = agents_with(&of, |agent| AgentStatus { term, ..agent });
-        lacking(Some(held), &agents, SERIAL)
+        unacknowledged(Some(held), &agents, SERIAL)
     };
     assert_eq!(of_term(&held, Some(4)), Vec::<String>::new());
     for term in [None, Some(9)] {
@@ -136,7 +136,11 @@ fn agents_that_observe_a_later_pause_have_acknowledged_the_end_of_the_one_before
 #[test]
 fn a_busy_agent_acknowledges_no_pause() {
     for state in [AgentState::Looking, AgentState::Taking, AgentState::Stopping] {
-        assert_eq!(lacking(None, &agents(&[("h1", Ok(9), state)]), SERIAL).len(), 1, "{state}");
+        assert_eq!(
+            unacknowledged(None, &agents(&[("h1", Ok(9), state)]), SERIAL).len(),
+            1,
+            "{state}"
+        );
     }
 }
 
