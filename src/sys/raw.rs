@@ -130,6 +130,14 @@ pub fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
+/// Ends a copy of this process that was made beside other threads: a lock that one of them held
+/// stays locked there, and [`std::process::exit`] takes one that each new thread takes too.
+#[cfg(test)]
+pub fn end_copy(status: u8) -> ! {
+    // SAFETY: _exit(2) takes a number, and does not return.
+    unsafe { libc::_exit(status.into()) }
+}
+
 /// Returns the session of a process; `None` if its leader is in another PID namespace.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ fn apart(check: impl FnOnce(Children)) {
     let Some(process) = raw::fork().expect("a process") else {
         let children = Children::adopt().expect("it can be");
         let checked = std::panic::AssertUnwindSafe(|| check(children));
-        std::process::exit(i32::from(std::panic::catch_unwind(checked).is_err()));
+        raw::end_copy(std::panic::catch_unwind(checked).is_err().into());
     };
     let ended = || rustix::process::waitpid(Some(process), WaitOptions::NOHANG).expect("a child");
     let (_, status) = sys::until("its end", ended);

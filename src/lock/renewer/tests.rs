@@ -117,7 +117,7 @@ impl Drop for Rig {
 /// Does this in a process of its own: all of its children are the command's.
 fn apart(check: impl FnOnce()) {
     let Some(process) = raw::fork().expect("a process") else {
-        std::process::exit(i32::from(catch_unwind(AssertUnwindSafe(check)).is_err()));
+        raw::end_copy(catch_unwind(AssertUnwindSafe(check)).is_err().into());
     };
     let ended = || rustix::process::waitpid(Some(process), WaitOptions::NOHANG).expect("a child");
     let (_, status) = sys::until("its end", ended);

@@ -117,7 +117,7 @@ impl Run {
             }
             let own = [fronts.as_raw_fd(), validity.counter.as_raw_fd()];
             close_all_but(&[&own, kept].concat());
-            std::process::exit(front((fronts, validity)).into());
+            raw::end_copy(front((fronts, validity)));
         };
         rustix::io::ioctl_fionbio(&stderr, true).expect("a pipe");
         let (renewer, validity) = (Some(renewer), RefCell::new(validity));
@@ -300,7 +300,7 @@ pub(super) fn front_of((test, validity): Line, request: &Request) -> u8 {
         drop((socket, children));
         rustix::process::setpgid(None, None).expect("a group");
         renewer(&test, fronts, request);
-        std::process::exit(0);
+        raw::end_copy(0);
     };
     drop((test, fronts));
     let renewer = Renewer { process, socket };
