@@ -96,7 +96,7 @@ impl Testbed {
         }
     }
 
-    /// Kills or pauses agent or guard, when both are there.
+    /// Kills or pauses agent or guard, or upgrades the agent, when both are there.
     fn strike(&mut self, blow: Blow, length: Duration, number: usize) -> Option<(Cure, Duration)> {
         let host = &mut self.hosts[number];
         let (agent, guards) = (host.agent()?, host.guards());
@@ -109,12 +109,15 @@ impl Testbed {
             Blow::GuardKilled => (guards, Signal::KILL),
             Blow::GuardPaused => (guards, Signal::STOP),
             Blow::BothKilled => ([vec![agent], guards].concat(), Signal::KILL),
+            // It would be the end of putex 0.2.0.
+            Blow::AgentUpgraded if host.is_old() => return None,
+            Blow::AgentUpgraded => (vec![agent], Signal::HUP),
         };
         if whom.is_empty() {
             return None;
         }
         whom.iter().for_each(|pid| process::signal(*pid, signal));
-        if signal == Signal::KILL {
+        if matches!(signal, Signal::KILL | Signal::HUP) {
             // The supervisor starts a killed agent again, and the agent a killed guard.
             return Some((Cure::Nothing, KILLED));
         }

@@ -38,6 +38,8 @@ pub(crate) enum Blow {
     GuardKilled,
     GuardPaused,
     BothKilled,
+    /// The agent executes its program anew.
+    AgentUpgraded,
 }
 
 /// Trouble with the cables of a node.
@@ -53,7 +55,7 @@ pub(crate) enum Trouble {
 }
 
 /// All that are inside the promise, with how often each is drawn.
-const WEIGHTS: [(Kind, usize); 24] = [
+const WEIGHTS: [(Kind, usize); 25] = [
     (Kind::Server(Harm::Killed), 4),
     (Kind::Server(Harm::Paused), 4),
     (Kind::Server(Harm::DiskFull), 1),
@@ -61,6 +63,7 @@ const WEIGHTS: [(Kind, usize); 24] = [
     (Kind::Process(Blow::AgentPaused), 5),
     (Kind::Process(Blow::GuardKilled), 3),
     (Kind::Process(Blow::GuardPaused), 2),
+    (Kind::Process(Blow::AgentUpgraded), 4),
     (Kind::HostCrashed, 3),
     (Kind::HostPaused, 3),
     (Kind::Network(Trouble::Cut), 5),
@@ -245,6 +248,7 @@ impl fmt::Display for Kind {
             Kind::Process(Blow::GuardKilled) => "guard killed",
             Kind::Process(Blow::GuardPaused) => "guard paused",
             Kind::Process(Blow::BothKilled) => "agent and guard killed",
+            Kind::Process(Blow::AgentUpgraded) => "agent upgraded",
             Kind::HostCrashed => "host crashed",
             Kind::HostPaused => "host paused",
             Kind::Network(Trouble::Cut) => "cut",
