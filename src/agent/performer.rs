@@ -140,7 +140,7 @@ impl Performer<'_> {
 
     /// Notes why the state has changed. An active agent is active because of its take.
     fn note_move(&mut self, to: AgentState, why: &Reason) {
-        if to == AgentState::Taking {
+        if to == AgentState::Taking && *why != Reason::TriedAgain {
             self.taken = format!("taken: {why}");
         }
         let is_taken = to == AgentState::Active && !self.taken.is_empty();

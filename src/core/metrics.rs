@@ -101,7 +101,10 @@ impl Metrics {
         if let Effect::Write { record: Record { lease: Some(lease), .. }, .. } = effect {
             let holds = lease.state != RecordState::Released;
             self.sent = holds.then_some((now, lease.term.is_some()));
-        } else if let Effect::Report(Report::Moved { from, to, why, .. }) = effect {
+        } else if let Effect::Report(Report::Moved { from, to, why, .. }) = effect
+            // This reason repeats, for the log, a change of state that was counted before.
+            && *why != Reason::TriedAgain
+        {
             *self.transitions.entry((*from, *to)).or_default() += 1;
             if let Reason::Down(left) = why {
                 self.note_margin(seconds(left.0));
@@ -315,6 +318,10 @@ mod tests {
             metrics.handle_effect(&moved(AgentState::Stopping, AgentState::Standby, why), at(0));
             assert!(margin(&metrics)[0].ends_with(least), "{least}: {:?}", margin(&metrics));
         }
+        metrics.handle_effect(
+            &moved(AgentState::Standby, AgentState::Taking, Reason::TriedAgain),
+            at(0),
+        );
         metrics.handle_effect(&moved(AgentState::Standby, AgentState::Taking, Reason::Open), at(0));
         let counted = samples(&metrics, "putex_transitions_total");
         let ends = [r#"from="standby",to="taking"} 1"#, r#"from="stopping",to="standby"} 3"#];

@@ -253,6 +253,8 @@ pub enum Reason {
     NotTaken(LockLoss),
     /// the take was refused for R = {0}
     TakeRefused(Ms),
+    /// tried again after the store had refused
+    TriedAgain,
     /// the take was not acknowledged within R = {0}
     TakeUnanswered(Ms),
     /// the take was acknowledged too late to count

@@ -3,20 +3,17 @@
 
 use std::time::Duration;
 
-use log::Level;
-
 use super::guard_view::GuardView;
 use super::hold::Hold;
 use super::pause::Pauses;
 use super::store_view::{Seen, StoreView};
 use super::takeover::Takeover;
 use super::{AgentId, Config};
-use crate::core::agent_status::AgentState;
 use crate::core::command::{Command, LockContext, Role, Run};
 use crate::core::event::{Effect, Event, Opened, Written};
 use crate::core::protocol::{Grant, Stake, StopOrder, ToGuard};
 use crate::core::record::{KeyState, KeyValue, Lease, Revision};
-use crate::core::report::{LockName, Reason, Report, Rollback};
+use crate::core::report::{LockName, Report, Rollback};
 use crate::core::seat::Seat;
 use crate::core::text::sanitize_field;
 use crate::core::time::Instant;
@@ -36,8 +33,6 @@ pub(super) struct Context {
     pub(super) check_runs: bool,
     /// When another live agent with the token of this one was reported last.
     pub(super) duplicate_reported_at: Option<Instant>,
-    /// The state that the log names last.
-    logged: AgentState,
     /// The number of the last write of this incarnation.
     pub(super) nonce: u64,
     /// The effects of this turn, in their order.
@@ -55,7 +50,6 @@ impl Context {
             pauses: Pauses::default(),
             check_runs: false,
             duplicate_reported_at: None,
-            logged: AgentState::Looking,
             nonce: 0,
             effects: Vec::new(),
         }
@@ -98,23 +92,6 @@ impl Context {
             | Event::StatusRequested
             | Event::Shutdown(_) => {}
         }
-    }
-
-    /// Reports a change of the state. While the store refuses to store takes, the log shows none of
-    /// them; each change that it shows begins with the state that it names last.
-    pub(super) fn report_move(
-        &mut self,
-        from: AgentState,
-        to: AgentState,
-        why: Reason,
-        level: Level,
-    ) {
-        let is_tried_again = to == AgentState::Taking && self.store.refused.is_some();
-        if level == Level::Debug || is_tried_again || to == self.logged {
-            return self.report(Report::Moved { from, to, why, level: Level::Debug });
-        }
-        let from = std::mem::replace(&mut self.logged, to);
-        self.report(Report::Moved { from, to, why, level });
     }
 
     /// Takes in the state of the key of a seat, as a read has shown it. A revision below a known

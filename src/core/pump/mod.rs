@@ -241,7 +241,10 @@ impl State {
             State::Looking(_) => ServiceLock::inherited(context.guard.grant()),
             State::Standby(_) => ServiceLock::None,
             // The write may be stored. Such a lock is left to expire: no agent starts early.
-            State::Taking(taking) => ServiceLock::inherited(taking.adoption),
+            State::Taking(taking) => {
+                taking.report_begin(context);
+                ServiceLock::inherited(taking.adoption)
+            }
             State::Confirming(_) => {
                 context.report(Report::LeftToExpire);
                 ServiceLock::None
@@ -351,7 +354,7 @@ pub fn bounce(pump: Pump, event: &Event, now: Instant) -> (Pump, Vec<Effect>) {
                 event = &Event::Tick;
             }
             Next::Go(new, why, level) => {
-                context.report_move(from, new.name(), why, level);
+                context.report(Report::Moved { from, to: new.name(), why, level });
                 state = new;
                 event = &Event::Tick;
             }

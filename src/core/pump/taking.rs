@@ -13,10 +13,11 @@ use super::stopping::{ServiceLock, Stopping};
 use super::store_view::Seen;
 use super::write::{NewWrite, Pending, Verdict, prepare_write};
 use super::{Next, State};
+use crate::core::agent_status::AgentState;
 use crate::core::event::{Effect, Event};
 use crate::core::protocol::Grant;
 use crate::core::record::{RecordState, Revision};
-use crate::core::report::Reason;
+use crate::core::report::{Reason, Report};
 use crate::core::seat::Seat;
 use crate::core::time::{Instant, Ms};
 
@@ -28,6 +29,8 @@ pub(super) struct Taking {
     previous: Option<String>,
     /// The grant of the previous instance, whose service goes on under the same term.
     pub(super) adoption: Option<Grant>,
+    /// The write before this one was refused. While the store refuses, the log shows no takes.
+    again: bool,
 }
 
 impl Taking {
@@ -48,9 +51,30 @@ impl Taking {
         let write = NewWrite { expected, state, term, grace, released_to };
         let mut pending = prepare_write(context, write, now, give_up);
         pending.advance(context, now);
-        let taking = Taking { pending, confirm, previous, adoption: None };
+        let again = context.store.refused.is_some();
+        let taking = Taking { pending, confirm, previous, adoption: None, again };
         let why = Reason::of_take(takeover.lock.clone(), takeover.wait);
-        Next::Go(State::Taking(taking), why, Level::Info)
+        let level = if again { Level::Debug } else { Level::Info };
+        Next::Go(State::Taking(taking), why, level)
+    }
+
+    /// Returns the level of the report of this take's end: debug if the store has refused this take
+    /// too. Otherwise the log shows first that the take began.
+    fn level_of_end(&self, context: &mut Context) -> Level {
+        if self.again && context.store.refused.is_some() {
+            return Level::Debug;
+        }
+        self.report_begin(context);
+        Level::Info
+    }
+
+    /// Reports that the take began, if the log does not show that.
+    pub(super) fn report_begin(&self, context: &mut Context) {
+        if self.again {
+            let (from, to) = (AgentState::Standby, AgentState::Taking);
+            let (why, level) = (Reason::TriedAgain, Level::Info);
+            context.report(Report::Moved { from, to, why, level });
+        }
     }
 
     /// Renews the record of the previous instance of this agent, if a seat's key has it: the
@@ -69,7 +93,7 @@ impl Taking {
         pending.advance(context, now);
         let previous = grant.context.previous.clone();
         let adoption = Some(grant);
-        let taking = Taking { pending, confirm: None, previous, adoption };
+        let taking = Taking { pending, confirm: None, previous, adoption, again: false };
         Next::Go(State::Taking(taking), Reason::Predecessor(term), Level::Info)
     }
 
@@ -77,7 +101,10 @@ impl Taking {
     fn fail(self, context: &mut Context, why: Reason, now: Instant) -> Next {
         match self.adoption {
             Some(grant) => Stopping::begin(context, ServiceLock::Lost(grant), why, now),
-            None => Next::Go(State::Standby(Standby::new(context, now, now)), why, Level::Info),
+            None => {
+                let level = self.level_of_end(context);
+                Next::Go(State::Standby(Standby::new(context, now, now)), why, level)
+            }
         }
     }
 
@@ -119,6 +146,7 @@ impl Taking {
             return self.fail(context, Reason::TakeTooLate, now);
         }
         context.store.forget_other_seats();
+        let level = self.level_of_end(context);
         let term = self.adoption.as_ref().and_then(|grant| grant.context.term);
         let hold = Hold {
             revision,
@@ -130,7 +158,7 @@ impl Taking {
         };
         if self.adoption.is_some() {
             let active = Active::adopted(hold, now);
-            return Next::Go(State::Active(active), Reason::Adopted(revision), Level::Info);
+            return Next::Go(State::Active(active), Reason::Adopted(revision), level);
         }
         // A message about a pause may have been lost.
         context.want(Effect::ReadPause);
@@ -142,7 +170,7 @@ impl Taking {
                 (State::Confirming(confirming), Reason::Taken(revision, Ms(grace)))
             }
         };
-        Next::Go(state, why, Level::Info)
+        Next::Go(state, why, level)
     }
 }
 
