@@ -109,7 +109,7 @@ impl Testbed {
             Blow::GuardKilled => (guards, Signal::KILL),
             Blow::GuardPaused => (guards, Signal::STOP),
             Blow::BothKilled => ([vec![agent], guards].concat(), Signal::KILL),
-            // It would be the end of putex 0.2.0.
+            // An agent of putex 0.2.0 would end.
             Blow::AgentUpgraded if host.is_old() => return None,
             Blow::AgentUpgraded => (vec![agent], Signal::HUP),
         };
