@@ -13,12 +13,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::guard_link::{Connector, Link, reap};
+use super::guard_link::{Connector, Link, OutdatedOrder, reap};
 use super::task::Task;
 use crate::command::describe;
-use crate::core::{Event, GuardEvent, Instant, ToGuard};
+use crate::core::{
+    Event, GuardEvent, GuardReport, Instant, LockContext, ServiceState, Stake, StopOrder, ToGuard,
+};
 use crate::guard::next_packet;
-use crate::guard::protocol::GuardPacket;
+use crate::guard::protocol::{GuardPacket, VERSION};
 use crate::sys;
 
 /// How long a guard may take to end after it has closed its socket, or after its agent has.
@@ -104,7 +106,14 @@ impl GuardClient {
             }
             State::Connected(link) => {
                 link.keep_unanswered(message);
-                let sent = link.send(self.connector.encode(message));
+                let packet = match &mut link.outdated {
+                    Some(outdated) if *message == ToGuard::AskReport => {
+                        outdated.sent_count += 1;
+                        self.connector.encode(&outdated.order)
+                    }
+                    Some(_) | None => self.connector.encode(message),
+                };
+                let sent = link.send(packet);
                 self.kill_unless_sent(sent)
             }
             State::Ending(link, _) => {
@@ -227,18 +236,54 @@ impl GuardClient {
                 );
             }
             match serde_json::from_slice(&packet) {
-                Ok(GuardPacket::Report(report)) => {
+                Ok(GuardPacket::Report(VERSION, report)) => {
                     return Some(Event::Guard(self.number, GuardEvent::Report(report)));
                 }
+                Ok(GuardPacket::Report(_, report)) => return self.replace_outdated(report),
                 Ok(GuardPacket::KillFile) => {
                     self.kill_file = file.map(File::from).or(self.kill_file.take());
                 }
                 Ok(GuardPacket::Output) => self.output = file.map(Arc::new).or(self.output.take()),
-                // A packet that a guard did not send is no sign of life.
+                // A guard of another version may send other packets.
                 Err(_) => {}
             }
         }
         None
+    }
+
+    /// Tells a guard of another version to stop the service, and kills it when the service is down.
+    /// Until then the pump gets reports that the service is being stopped.
+    fn replace_outdated(&mut self, mut report: GuardReport) -> Option<Event> {
+        let State::Connected(link) = &mut self.state else { return None };
+        let Some(OutdatedOrder { sent_count, .. }) = link.outdated else {
+            log::warn!("the guard is of another version of putex: it stops the service first");
+            let dead_by = match &report.service {
+                ServiceState::Up(grant, _) => grant.dead_by,
+                ServiceState::Unknown | ServiceState::Down | ServiceState::Stopping { .. } => {
+                    sys::now().after(self.connector.settings.timing.stop_budget())
+                }
+            };
+            let context = LockContext::default();
+            let order = StopOrder { dead_by, stake: Stake::Lock, context };
+            link.outdated = Some(OutdatedOrder { order: ToGuard::Stop(order), sent_count: 0 });
+            // The order is sent in the place of a question.
+            let lost = self.tell(&ToGuard::AskReport);
+            return lost.or_else(|| self.stopping(report));
+        };
+        if report.service == ServiceState::Down {
+            self.kill();
+            return Some(self.lost("it was of another version; the service is down"));
+        }
+        // The pump does not count the orders that this client has sent.
+        report.heard = report.heard.saturating_sub(sent_count);
+        self.stopping(report)
+    }
+
+    /// Returns the report of a guard of another version as one that stops the service.
+    fn stopping(&self, report: GuardReport) -> Option<Event> {
+        let service = ServiceState::Stopping { overdue: false };
+        let report = GuardReport { service, start_failure: None, ..report };
+        Some(Event::Guard(self.number, GuardEvent::Report(report)))
     }
 
     /// The guard has closed the socket, and has ended or used up its time to end.
@@ -247,22 +292,18 @@ impl GuardClient {
         let has_ended = sys::is_ready(&link.guard.process);
         let status = reap(&link.guard.process);
         self.unreaped.push(link.guard.process);
-        Some(match (status, link.unanswered) {
-            // The guard ended before it answered: the previous instance had no more need of it.
-            (_, Some(messages)) if has_ended => {
-                log::info!("the guard that was connected to has ended: another one is started");
-                return self.connect(self.number, messages);
-            }
-            (Ok(Some(status)), _) => {
+        // The guard ended before it answered: the previous instance had no more need of it.
+        if let Some(messages) = link.unanswered.filter(|_| has_ended) {
+            log::info!("the guard that was connected to has ended: another one is started");
+            return self.connect(self.number, messages);
+        }
+        Some(match status {
+            Ok(Some(status)) => {
                 let how = describe(status.exit_status(), status.terminating_signal());
                 self.lost(format!("it has ended: {how}"))
             }
-            (Err(_), _) if has_ended => self.lost("it has ended"),
-            (Ok(None) | Err(_), None) => self.lost("it has closed the connection"),
-            (Ok(None) | Err(_), Some(_)) => self.lost(
-                "it takes no messages of this putex, as one of another version: it stops the \
-                 service when its lock runs out",
-            ),
+            Err(_) if has_ended => self.lost("it has ended"),
+            Ok(None) | Err(_) => self.lost("it has closed the connection"),
         })
     }
 

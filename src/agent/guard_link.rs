@@ -31,12 +31,22 @@ pub(super) struct Connector {
 
 pub(super) struct Link {
     pub(super) guard: RunningGuard,
+    /// The order to a guard of another version; `None` for a guard of this one.
+    pub(super) outdated: Option<OutdatedOrder>,
     /// The messages to a guard that was found running and has not answered; `None` for any other.
     pub(super) unanswered: Option<Vec<ToGuard>>,
     /// Packets for which the kernel had no memory.
     unsent: VecDeque<Vec<u8>>,
     /// When the unsent packets are sent again.
     pub(super) send_at: Option<Instant>,
+}
+
+/// The order to stop the service that a guard of another version is sent, and again in the place of
+/// each question, which that guard may not know.
+pub(super) struct OutdatedOrder {
+    pub(super) order: ToGuard,
+    /// How often the order was sent.
+    pub(super) sent_count: u64,
 }
 
 impl Connector {
@@ -86,7 +96,7 @@ impl Connector {
 
 impl Link {
     fn new(guard: RunningGuard, unanswered: Option<Vec<ToGuard>>) -> Link {
-        Link { guard, unanswered, unsent: VecDeque::new(), send_at: None }
+        Link { guard, outdated: None, unanswered, unsent: VecDeque::new(), send_at: None }
     }
 
     /// Keeps a message for another guard, should this one end without an answer.

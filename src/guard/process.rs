@@ -18,7 +18,7 @@ use super::device::WatchdogDevice;
 use super::instance_dir::GUARD_LOCK;
 use super::note::{Fact, Note, NoteThread, Service};
 use super::output_rest::OutputRest;
-use super::protocol::{AgentPacket, GuardPacket, Settings, decode};
+use super::protocol::{AgentPacket, GuardPacket, Settings, VERSION, decode};
 use super::service_command::ServiceCommand;
 use super::socket::{next_packet, send_json};
 use crate::command::{Commands, OutputPipe};
@@ -247,8 +247,12 @@ impl GuardProcess {
                     self.disconnected();
                 }
                 Some(AgentPacket::Hello(settings)) => self.configure(*settings),
-                // The agent is gone, or is of another version, which is the same: the guard stops
-                // the service when the lock runs out.
+                // The agent says Stop next, and waits.
+                Some(AgentPacket::OtherVersion) => {
+                    let hello = ToGuard::Hello(self.guard.config());
+                    self.handle(GuardInput::Received(hello));
+                }
+                // The agent is gone, or cannot be understood, which is the same.
                 None => self.disconnected(),
             }
         }
@@ -386,7 +390,7 @@ impl GuardProcess {
     /// turn: an agent that misses a report kills this guard.
     fn send_report(&mut self) {
         let Some(report) = &self.unsent else { return };
-        let sent = self.send(&GuardPacket::Report(report.clone()), None);
+        let sent = self.send(&GuardPacket::Report(VERSION, report.clone()), None);
         if !matches!(sent, Err(Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN)) {
             self.unsent = None;
         }

@@ -1,7 +1,10 @@
 //! The messages between agent and guard: one packet of JSON a message.
 //!
 //! Both ends are the same program as a rule, but not after an upgrade: [`VERSION`] stands in the
-//! first message of an agent. A guard of another version takes such an agent for one that is gone.
+//! first message of an agent and in every report. The message `Stop` and the reports of version 1
+//! stay for ever: an agent tells a guard of another version to stop the service, and waits until it
+//! is down. Packets contain the names of variants and fields, also of those in
+//! [`crate::core::protocol`], unless serde renames them.
 
 use std::time::Duration;
 
@@ -10,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::command::Commands;
 use crate::core::{DeviceUse, GuardConfig, GuardReport, Instant, Timing, ToGuard};
 
-/// Version of the messages, and of the notes of a guard, which the next guard has to read.
-pub const VERSION: u64 = 8;
+/// Version of the messages, and of the notes of a guard, which the next guard has to read. A guard
+/// of another version is only told to stop.
+pub const VERSION: u64 = 7;
 
 /// Largest packet. The socket of a usual host has room for it.
 pub const PACKET_MAX: usize = 192 * 1024;
@@ -47,6 +51,8 @@ pub struct Settings {
 pub enum AgentPacket {
     /// [`ToGuard::Hello`], with all the settings that the guard needs.
     Hello(Box<Settings>),
+    /// The first message of an agent of another version.
+    OtherVersion,
     /// Any other message.
     Message(ToGuard),
 }
@@ -55,6 +61,8 @@ pub enum AgentPacket {
 #[derive(Serialize, Deserialize)]
 enum AgentJson<S, M> {
     Hello(u64, S),
+    // The name of the variant in version 1.
+    #[serde(rename = "Word")]
     Message(M),
 }
 
@@ -62,8 +70,8 @@ enum AgentJson<S, M> {
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GuardPacket {
-    /// The guard's knowledge of the service.
-    Report(GuardReport),
+    /// Version of the guard, and its report.
+    Report(u64, GuardReport),
     /// Comes with the descriptor of `cgroup.kill`, for use where there is no guard that could use
     /// it.
     KillFile,
@@ -84,13 +92,13 @@ pub fn encode(message: &ToGuard, settings: &Settings, now: Instant) -> Vec<u8> {
     serde_json::to_vec(&packet).unwrap_or_default()
 }
 
-/// Returns the message of a packet; `None` when the packet is not one of an agent of this version.
+/// Returns the message of a packet; `None` when the packet is not one of an agent.
 pub fn decode(packet: &[u8]) -> Option<AgentPacket> {
     Some(match serde_json::from_slice(packet).ok()? {
         AgentJson::Hello(VERSION, settings) => {
             AgentPacket::Hello(serde_json::from_value(settings).ok()?)
         }
-        AgentJson::Hello(_, _) => return None,
+        AgentJson::Hello(_, _) => AgentPacket::OtherVersion,
         AgentJson::Message(message) => AgentPacket::Message(message),
     })
 }
@@ -209,7 +217,7 @@ mod tests {
                     start_failure,
                     start_waits,
                 };
-                let said = GuardPacket::Report(report);
+                let said = GuardPacket::Report(VERSION, report);
                 let packet = serde_json::to_vec(&said).expect("it has a form in JSON");
                 assert_eq!(serde_json::from_slice(&packet).ok(), Some(said));
                 for length in 0..packet.len() {
@@ -222,6 +230,40 @@ mod tests {
 
     /// Messages between agents and guards of version 1 and those of every later one.
     #[test]
+    fn messages_that_stay_for_ever_are_sent_and_read_as_they_were() {
+        let context = r#"{"term":8,"epoch":"e1","previous":null}"#;
+        let dead_by = r#"{"secs":1,"nanos":970000000}"#;
+        for (stake, name) in [(Stake::Lock, "Lock"), (Stake::Assurance, "Assurance")] {
+            let Grant { dead_by: at, context: under, .. } = grant();
+            let message = ToGuard::Stop(StopOrder { dead_by: at, stake, context: under });
+            let order = format!(r#""dead_by":{dead_by},"stake":"{name}","context":{context}"#);
+            let text = format!(r#"{{"Word":{{"Stop":{{{order}}}}}}}"#);
+            assert_eq!(String::from_utf8(encode(&message, &settings(), NOW)), Ok(text.clone()));
+            assert_eq!(decode(text.as_bytes()), Some(AgentPacket::Message(message)));
+        }
+        let holder = "340282366920938463463374607431768211448";
+        let times = format!(r#""valid_until":{{"secs":1,"nanos":500000000}},"dead_by":{dead_by}"#);
+        let granted = format!(r#"{{"holder":{holder},"context":{context},{times}}}"#);
+        let up = |start: &str| format!(r#"{{"Up":[{granted},"{start}"]}}"#);
+        for (service, name) in [
+            (ServiceState::Unknown, r#""Unknown""#.to_owned()),
+            (ServiceState::Down, r#""Down""#.to_owned()),
+            (ServiceState::Up(grant(), StartState::NotRun), up("NotRun")),
+            (ServiceState::Up(grant(), StartState::FirstRuns), up("FirstRuns")),
+            (ServiceState::Up(grant(), StartState::Ended), up("Ended")),
+            (ServiceState::Stopping { overdue: true }, r#"{"Stopping":{"overdue":true}}"#.into()),
+        ] {
+            let unfit = Some("why".to_owned());
+            let report =
+                GuardReport { heard: 7, service, unfit, start_failure: None, start_waits: false };
+            let packet = GuardPacket::Report(1, report);
+            let text = format!(r#"{{"Report":[1,{{"heard":7,"service":{name},"unfit":"why"}}]}}"#);
+            assert_eq!(serde_json::to_string(&packet).ok().as_ref(), Some(&text));
+            assert_eq!(serde_json::from_str(&text).ok(), Some(packet));
+        }
+    }
+
+    #[test]
     fn a_packet_that_was_cut_short_is_no_message() {
         for message in messages() {
             let packet = encode(&message, &settings(), NOW);
@@ -232,11 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_of_another_version_is_not_understood() {
-        let packet = encode(&messages()[0], &settings(), NOW);
-        let packet = String::from_utf8(packet).expect("it is JSON");
-        let other = packet.replacen(&format!("[{VERSION},"), "[99,", 1);
-        assert_ne!(other, packet);
-        assert_eq!(decode(other.as_bytes()), None);
+    fn an_agent_of_another_version_is_known_as_one() {
+        let packet = br#"{"Hello":[9,{"what":["nobody","knows"]}]}"#;
+        assert_eq!(decode(packet), Some(AgentPacket::OtherVersion));
     }
 }

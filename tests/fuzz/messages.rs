@@ -342,7 +342,7 @@ impl FuzzedGuard {
         self.answered = report.heard;
         assert!(self.connected, "a report to nobody");
         assert_eq!(report.heard, self.heard);
-        let packet = GuardPacket::Report(report.clone());
+        let packet = GuardPacket::Report(1, report.clone());
         let text = serde_json::to_vec(&packet).unwrap_or_default();
         assert_eq!(serde_json::from_slice(&text).ok(), Some(packet));
         let known = self.grant.take();
@@ -378,6 +378,7 @@ fn understood(packet: &[u8]) -> Option<ToGuard> {
             (ToGuard::Hello(settings.config()), (**settings).clone())
         }
         AgentPacket::Message(message) => (message.clone(), some_settings()),
+        AgentPacket::OtherVersion => return None,
     };
     let plain = encode(&message, &settings, settings.clock);
     assert!(plain.len() <= packet.len() * GROWTH_MAX, "it grew");

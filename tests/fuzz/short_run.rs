@@ -37,7 +37,7 @@ const TARGETS: [Target; 14] = [
     target("frames", super::frames, 12, 500),
     target("holder", super::holder, 4, 400),
     target("info", super::info, 19, 800),
-    target("messages", super::messages, 25, 80),
+    target("messages", super::messages, 26, 80),
     target("note", super::note, 7, 1000),
     target("record", super::record, 5, 100),
     target("servers", super::servers, 7, 3000),

@@ -1,45 +1,37 @@
-//! An agent and a guard of different versions of putex.
+//! An agent that meets the guard of another version of putex.
 
 use std::env;
 use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use putex::core::command::LockContext;
+use putex::core::protocol::{Grant, GuardReport, ServiceState, StartState, ToGuard};
+use putex::core::record::Incarnation;
+use putex::guard::protocol::{AgentPacket, GuardPacket, decode};
 use putex::guard::{receive, send};
+use putex::sys;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketType, accept, bind, connect, listen, socket,
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketType, accept, bind, listen, socket,
 };
 
-use crate::small_host::{Host, kill_both, wait_for_end};
+use crate::small_host::{Host, kill_both};
 use crate::support::clock::until_true;
 use crate::support::process::lives;
 
 /// Names the directory of the guard, in the process that plays one.
 const DIR: &str = "PUTEX_TEST_GUARD_DIR";
 
-/// A guard that did not understand its agent, and waited for orders of it, would keep the service
-/// up after the lock.
-#[test]
-fn a_guard_takes_an_agent_of_another_version_for_one_that_is_gone() {
-    let host = Host::new("newer");
-    let agent = host.agent();
-    host.wait_until_up();
-    let guard = host.guard();
-    agent.kill();
-    let newer = a_socket();
-    connect(&newer, &address(&host.file_of_guard("socket"))).expect("the guard listens");
-    send(newer.as_fd(), br#"{"Hello":[99,{}]}"#, None).expect("there is room");
-    let next = || receive(newer.as_fd(), RecvFlags::DONTWAIT).ok();
-    until_true("its end", || next().is_some_and(|(packet, _)| packet.is_empty()));
-    host.wait_until_down();
-    wait_for_end(guard);
-}
+/// A version that there will not be.
+const VERSION: u64 = 99;
 
-/// Such a guard stops the service when the lock runs out: it is not killed before.
+/// The guard is told to stop the service by a message that stays for ever, again and again, and is
+/// not killed before the service is down. A question, which it could not read, was the end of its
+/// agent for it.
 #[test]
 fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
-    let host = Host::new("older");
+    let host = Host::new("version");
     let agent = host.agent();
     host.wait_until_up();
     let dir = host.file_of_guard("socket");
@@ -50,20 +42,20 @@ fn a_guard_of_another_version_stops_the_service_before_it_is_replaced() {
     let mut guard = guard.spawn().expect("it runs");
     until_true("a guard", || dir.join("listens").exists());
     let agent = host.agent();
-    let why = "it takes no messages of this putex, as one of another version";
-    agent.wait_for_any(&[why]);
-    until_true("another attempt", || dir.join("called-again").exists());
+    let waits = "the guard is of another version of putex: it stops the service first";
+    agent.wait_for_any(&[waits]);
+    until_true("stop", || dir.join("stops").exists());
     assert!(lives(guard.id()), "it was killed before the service was down");
-    assert_eq!(agent.log.text().matches(why).count(), 1, "{}", agent.log.text());
-    fs::remove_file(host.sandbox.join("up")).expect("the previous guard has left it");
     fs::write(dir.join("stopped"), "").expect("there is room");
+    agent.wait_for_any(&["it was of another version; the service is down"]);
+    assert_eq!(agent.log.text().matches(waits).count(), 1, "{}", agent.log.text());
     let status = guard.wait().expect("it was not waited for");
-    assert!(status.success(), "it was killed");
+    assert!(!status.success(), "it was not killed");
+    fs::remove_file(host.sandbox.join("up")).expect("the previous guard has left it");
     host.wait_until_up();
 }
 
-/// Plays the guard, in a process of its own: it closes each connection, and ends when the service
-/// is down.
+/// Plays the guard, in a process of its own: the agent kills the process that listens.
 #[test]
 fn as_a_guard() {
     let Some(dir) = env::var_os(DIR).map(PathBuf::from) else {
@@ -74,21 +66,50 @@ fn as_a_guard() {
     let lock = lock.expect("the previous guard has made it");
     fcntl_lock(&lock, FlockOperation::LockExclusive).expect("the previous guard ends");
     let _ = fs::remove_file("socket");
-    let listener = a_socket();
-    bind(&listener, &address(Path::new("socket"))).expect("it is free");
+    let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    let address = SocketAddrUnix::new("socket").expect("it is short");
+    bind(&listener, &address).expect("it is free");
     listen(&listener, 1).expect("it can be called");
-    for heard in ["listens", "called", "called-again"] {
-        fs::write(heard, "").expect("there is room");
-        let agent = accept(&listener).expect("the agent calls");
-        receive(agent.as_fd(), RecvFlags::empty()).expect("it says something");
+    fs::write("listens", "").expect("there is room");
+    let agent = accept(&listener).expect("the agent calls");
+    let now = sys::now();
+    let grant = Grant {
+        holder: Incarnation(7),
+        context: LockContext::default(),
+        valid_until: now.after(crate::support::clock::PATIENCE),
+        dead_by: now.after(crate::support::clock::PATIENCE),
+    };
+    let (mut heard, mut orders) = (0, 0);
+    let mut service = ServiceState::Up(grant, StartState::Ended);
+    while let Ok((packet, _)) = receive(agent.as_fd(), RecvFlags::empty()) {
+        heard += 1;
+        match decode(&packet) {
+            Some(AgentPacket::Message(ToGuard::Stop(_))) => {
+                service = ServiceState::Stopping { overdue: false };
+                orders += 1;
+            }
+            Some(AgentPacket::Message(ToGuard::AskReport)) | None => return,
+            Some(AgentPacket::Hello(_) | AgentPacket::OtherVersion | AgentPacket::Message(_)) => {}
+        }
+        report(&agent, heard, &service);
+        if orders == 2 {
+            fs::write("stops", "").expect("there is room");
+            until_true("leave to stop", || PathBuf::from("stopped").exists());
+            service = ServiceState::Down;
+            report(&agent, heard, &service);
+        }
     }
-    until_true("the end of the service", || Path::new("stopped").exists());
 }
 
-fn a_socket() -> OwnedFd {
-    socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket")
-}
-
-fn address(path: &Path) -> SocketAddrUnix {
-    SocketAddrUnix::new(path).expect("it is short")
+fn report(agent: &OwnedFd, heard: u64, service: &ServiceState) {
+    let report = GuardReport {
+        heard,
+        service: service.clone(),
+        unfit: None,
+        start_failure: None,
+        start_waits: false,
+    };
+    let packet = GuardPacket::Report(VERSION, report);
+    let packet = serde_json::to_vec(&packet).expect("it has a form in JSON");
+    send(agent.as_fd(), &packet, None).expect("it listens");
 }
