@@ -1,19 +1,14 @@
 //! The time in which a guard has to answer its agent: one that hangs is replaced, and one that
 //! answers is not killed.
 
-use std::time::Duration;
-
 use putex::core::guard::Guard;
 use putex::core::protocol::ServiceState;
-use putex::core::timing::{SLACK, ask_every, guard_answer_time};
+use putex::core::timing::{SLACK, guard_answer_time};
 
 use super::clock::{MS, True};
 use super::counters::Sometimes;
 use super::faults::Kind;
 use super::world::{Happening, World};
-
-/// Time for an upgrade, from the end of one instance to the first message of the next one.
-const NEXT_BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
 /// A guard that was stopped. An agent has to kill it unless the guard goes on.
 #[derive(Clone, Copy, Debug)]
@@ -38,19 +33,19 @@ impl World<'_> {
         if self.connections[line].guard != guard || !may_run || is_down {
             return;
         }
-        let renewal = self.sites[site].timing.renewal();
-        let answer_time = guard_answer_time(renewal, None);
-        // A report may be under way, and is a sign of life. Then the guard is asked, after a grant
-        // at the latest, and has its time.
+        let timing = self.sites[site].timing;
+        let renewal = timing.renewal();
+        // A report may be under way, and is a sign of life. Then the guard is asked: late by the
+        // time of an answer, after a grant.
         let under_way = if self.sc.kinds.has(Kind::MessageLate) { 2 * renewal } else { SLACK };
-        // An upgrade gives the guard its time once more.
-        let most =
-            under_way + ask_every(answer_time) + 2 * answer_time + SLACK + NEXT_BEGINS_WITHIN;
+        let after_grant = guard_answer_time(renewal, None);
+        let most = under_way + after_grant + timing.guard_replaced_within() + SLACK;
         let clock = self.host(site).clock;
         let by = clock.when(clock.at(self.now).after(most)) + 16 * self.sc.late;
         self.at(by, Happening::Hung(Hung { guard, since: self.now }));
     }
 
+    /// A guard that was stopped has had its time.
     pub fn judge_replacement(&mut self, Hung { guard, since }: Hung) {
         let hung = &self.guards[guard];
         let Some(agent) = self.sites[hung.site].agent.map(|id| &self.agents[id]) else { return };
