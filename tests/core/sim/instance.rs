@@ -171,15 +171,19 @@ impl World<'_> {
     pub fn upgrade_if_due(&mut self, id: usize, event: &Event, now: Instant) {
         let agent = &self.agents[id];
         let Agent { site, attends_since, .. } = *agent;
+        if !agent.upgrade_due || !agent.alive || agent.told_to_end.is_some() {
+            return;
+        }
         let follows = |pump: &Pump| pump.lets_next_instance(event, now);
-        let may_follow = agent.alive && agent.pump.as_ref().is_some_and(follows);
-        if !agent.upgrade_due || agent.told_to_end.is_some() || !may_follow {
+        if !agent.pump.as_ref().is_some_and(follows) {
             return;
         }
         self.count(Sometimes::Upgraded);
         self.end_agent(id);
+        let next = self.agents.len();
         self.spawn(site);
-        if let Some(next) = self.agents.last_mut() {
+        // Where a second agent of this identity waits, none is spawned.
+        if let Some(next) = self.agents.get_mut(next) {
             next.attends_since = attends_since;
         }
     }
