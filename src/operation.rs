@@ -18,6 +18,12 @@ use crate::sys;
 pub(crate) const UNKNOWN_KEY: &str = "no agent has ever held this key, and none answers: are key \
                                       and bucket right? putex status shows the keys of a bucket";
 
+/// Why nothing is waited for any longer.
+pub(crate) const BY_SIGNAL: &str = "ended by a signal";
+
+/// Why nothing is written.
+pub(crate) const BY_SIGNAL_BEFORE: &str = "ended by a signal; nothing is requested";
+
 /// The number of every write: a write is known by its content, and an end is the same by any
 /// writer.
 const ATTEMPT: u64 = 0;

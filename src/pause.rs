@@ -15,7 +15,7 @@ use log::Level;
 use self::agents::Agents;
 use crate::core::{AgentState, AgentStatus, Ms, REACH_MAX, ServiceStatus};
 use crate::exit::{Ended, Refusal};
-use crate::operation::{Operation, UNKNOWN_KEY, write};
+use crate::operation::{BY_SIGNAL, BY_SIGNAL_BEFORE, Operation, UNKNOWN_KEY, write};
 use crate::status::{Holder, HolderState, KeyStatus};
 use crate::store::pause::{self as stored, StoredPause};
 use crate::store::{Content, Entry};
@@ -65,7 +65,7 @@ pub fn run(
     operation.reader.looks = true;
     let status = operation.read(is_answered)?;
     if signals.read() {
-        return Ok(operation.lacks(&[format!("{BY_SIGNAL}; nothing is requested")]));
+        return Ok(operation.lacks(&[BY_SIGNAL_BEFORE.to_owned()]));
     }
     let Some(status) = &status else {
         return operation.refuse(&[UNKNOWN_KEY.to_owned()]);
@@ -81,9 +81,6 @@ pub fn run(
         Action::Resume => process.resume(),
     }
 }
-
-/// Why a pause, or its end, is not waited for any longer.
-const BY_SIGNAL: &str = "ended by a signal";
 
 /// The answers of the agents to a pause, or to its end.
 enum Answers {

@@ -19,7 +19,7 @@ use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
 use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
 use crate::exit::{Ended, Exit, Refusal};
-use crate::operation::{Operation, write};
+use crate::operation::{BY_SIGNAL, BY_SIGNAL_BEFORE, Operation, write};
 use crate::status::{ANSWER_MAX, KeyStatus};
 use crate::store::lock_key::to_key_state;
 use crate::store::switchover::{self as wanted, Switchover};
@@ -102,8 +102,7 @@ impl Process<'_> {
         operation.read_until(Duration::ZERO, is_enough, |_, heard| {
             *chosen_at = heard.read_at;
             if signals.read() {
-                let why = "ended by a signal; nothing is requested".to_owned();
-                return Ok(Some(Err(Unchosen::Refused(vec![why]))));
+                return Ok(Some(Err(Unchosen::Refused(vec![BY_SIGNAL_BEFORE.to_owned()]))));
             }
             Ok(match choose(request, heard.status?.as_ref()) {
                 Err(Unchosen::Refused(_) | Unchosen::Lacking(_)) if !heard.is_last => None,
@@ -292,8 +291,8 @@ impl Process<'_> {
                         let text = format!("{to} has it; waiting for start to succeed");
                         operation.tell(Level::Info, &text);
                     }
-                    let why = "ended by a signal, before start has succeeded";
-                    signals.read().then(|| Err(format!("{to} has it; {why}")))
+                    let why = || format!("{to} has it; {BY_SIGNAL}, before start has succeeded");
+                    signals.read().then(|| Err(why()))
                 }
             })
         })
