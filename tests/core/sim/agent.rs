@@ -79,6 +79,13 @@ pub struct Agent {
     pub told_to_end: Option<True>,
 }
 
+impl Agent {
+    /// Notes that the agent goes on after a pause.
+    pub fn resumes(&mut self, now: True) {
+        (self.well_since, self.attends_since) = (now, now);
+    }
+}
+
 impl World<'_> {
     pub fn turn_agent(&mut self, id: usize, event: AgentEvent) {
         match event {

@@ -132,7 +132,7 @@ impl Store {
         self.last
     }
 
-    /// Removes all that stands and stood under the key of a seat, by hand.
+    /// Purges the key of a seat, by hand: nothing stands there, not even a marker.
     pub fn purge(&mut self, seat: Seat, now: True) {
         self.log.push(Entry { seat, revision: 0, value: KeyValue::Absent, at: now });
     }

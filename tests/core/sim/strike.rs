@@ -225,8 +225,7 @@ impl World<'_> {
             && self.agents[id].stopped
         {
             self.agents[id].stopped = false;
-            self.agents[id].well_since = self.now;
-            self.agents[id].attends_since = self.now;
+            self.agents[id].resumes(self.now);
             let state = self.agents[id].state;
             self.show(site, state);
             self.release_agent(id);
@@ -287,8 +286,7 @@ impl World<'_> {
                 continue;
             }
             if let Some(id) = self.sites[site].agent {
-                self.agents[id].well_since = self.now;
-                self.agents[id].attends_since = self.now;
+                self.agents[id].resumes(self.now);
             }
             if self.may_run(site) && self.lock_over(site).is_some_and(|over| self.now > over) {
                 self.count(Sometimes::SleptOverV);

@@ -235,11 +235,10 @@ impl World<'_> {
         }
         let seen = key_states.iter().map(|it| it.revision).max().unwrap_or(Revision(0));
         let last = if stale { seen } else { Revision(self.store.last) };
-        let has_writes = self.store.last > 1;
         let age = match self.store.kind {
             store::Kind::Nats => None,
             // A key that was removed looks like one that never existed.
-            store::Kind::Dir if has_writes => None,
+            store::Kind::Dir if self.store.last > 1 => None,
             store::Kind::Dir => {
                 let clock = self.host(site).clock;
                 let age = clock.at(self.now).since(clock.at(self.store.born));

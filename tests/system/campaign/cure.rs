@@ -117,7 +117,7 @@ impl Testbed {
             return None;
         }
         whom.iter().for_each(|pid| process::signal(*pid, signal));
-        if matches!(signal, Signal::KILL | Signal::HUP) {
+        if signal != Signal::STOP {
             // The supervisor starts a killed agent again, and the agent a killed guard.
             return Some((Cure::Nothing, KILLED));
         }
