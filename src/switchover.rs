@@ -14,7 +14,9 @@ use std::time::Duration;
 use log::Level;
 
 use self::choose::{Chosen, Unchosen, choose};
-use self::judge::{Release, Renewals, Seen, StartSeen, judge, judge_start, where_it_runs};
+use self::judge::{
+    Release, Renewals, Seen, StartSeen, judge, judge_start, service_at, where_it_runs,
+};
 use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
 use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
@@ -310,8 +312,11 @@ impl Process<'_> {
     /// Returns why the service may still run where it ran before, if so: the holder has not
     /// released its lock, which has run out.
     fn still_runs(&mut self, Chosen { from, to, .. }: &Chosen) -> Result<Option<String>, Refusal> {
-        let service = |status: &KeyStatus| Some(status.agent(from)?.service);
-        let is_enough = |status: &KeyStatus| service(status).is_some();
+        let service = |status: &KeyStatus| service_at(&status.agents, from);
+        // A second agent of the token may answer later, and run the service.
+        let is_enough = |status: &KeyStatus| {
+            service(status).is_some_and(|service| service != ServiceStatus::Down)
+        };
         let found = self.operation.read_until(Duration::ZERO, is_enough, |_, heard| {
             Ok(match heard.status {
                 Ok(status) => Some(status.as_ref().and_then(service)),

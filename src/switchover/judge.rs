@@ -134,6 +134,15 @@ pub(super) fn judge_start(agent: Option<&AgentStatus>, to: &str, term: Revision)
     }
 }
 
+/// Returns what the agents of this token say of the service; `None` if none of them answers. It is
+/// down when it is down at each of them: on two hosts of one token the other one may run it.
+pub(super) fn service_at(agents: &[AgentStatus], token: &str) -> Option<ServiceStatus> {
+    let of_token = agents.iter().filter(|agent| agent.token == token);
+    let mut services = of_token.map(|agent| agent.service);
+    let not_down = services.clone().find(|service| *service != ServiceStatus::Down);
+    not_down.or_else(|| services.next())
+}
+
 /// Says where the service runs, by what the agents say.
 pub(super) fn where_it_runs(agents: &[AgentStatus]) -> String {
     let tokens = |service: ServiceStatus| {
@@ -188,6 +197,25 @@ mod tests {
         let silent = judge_start(None, "h2", Revision(7));
         assert_eq!(says(silent), "h2 has the lock, and does not answer");
         assert_eq!(where_it_runs(&[]), "no agent says that the service runs");
+    }
+
+    /// The service counted as down when a second agent of the token, on another host, said so.
+    #[test]
+    fn the_service_is_down_where_all_agents_of_the_token_say_so() {
+        let agent = |token: &str, service: ServiceStatus| AgentStatus {
+            service,
+            ..AgentStatus::of_candidate(token)
+        };
+        let down = agent("h1", ServiceStatus::Down);
+        let up = agent("h1", ServiceStatus::Up);
+        let other = agent("h2", ServiceStatus::Up);
+        let at_h1 = |agents: &[&AgentStatus]| {
+            service_at(&agents.iter().copied().cloned().collect::<Vec<_>>(), "h1")
+        };
+        assert_eq!(at_h1(&[&down, &up]), Some(ServiceStatus::Up));
+        assert_eq!(at_h1(&[&up, &down]), Some(ServiceStatus::Up));
+        assert_eq!(at_h1(&[&down, &other]), Some(ServiceStatus::Down));
+        assert_eq!(at_h1(&[&other]), None);
     }
 
     const TERM: Revision = Revision(4);
