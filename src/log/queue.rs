@@ -106,7 +106,8 @@ impl LogQueue {
         Ok(log)
     }
 
-    /// Starts the thread of a log that the process does not use yet.
+    /// Starts the thread of a log that the process does not use yet, and returns the logger that
+    /// chooses the lines and puts them into the queue.
     fn begin(
         subject: &str,
         destination: Destination,
@@ -131,8 +132,21 @@ impl LogQueue {
             stderr: Some(stderr),
         };
         sys::start_small_thread("putex-log", move || thread.work())?;
-        let logger = logger(subject, destination, level, directives, &shared);
-        Ok((LogQueue { destination, shared }, logger))
+        let mut builder = env_logger::Builder::new();
+        builder.filter_level(level).parse_filters(directives);
+        builder.target(Target::Pipe(Box::new(QueueWriter(Arc::clone(&shared)))));
+        let (subject, form_shared) = (subject.to_owned(), Arc::clone(&shared));
+        builder.format(move |line, record| {
+            let mut commands = Command::ALL.into_iter();
+            let from = commands.find(|command| command.name() == record.target());
+            if !form_shared.has_room(from) {
+                form_shared.dropped.fetch_add(1, Relaxed);
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let text = record.args().to_string();
+            line.write_all(&destination.line(&subject, record.level(), from, &text))
+        });
+        Ok((LogQueue { destination, shared }, builder.build()))
     }
 
     /// Has stderr left after the lines until now; later ones are not written. Does not wait.
@@ -155,31 +169,6 @@ impl Drop for LogQueue {
     fn drop(&mut self) {
         self.flush();
     }
-}
-
-/// Returns the logger that chooses the lines and puts them into the queue.
-fn logger(
-    subject: &str,
-    destination: Destination,
-    level: LevelFilter,
-    directives: &str,
-    shared: &Arc<Shared>,
-) -> Logger {
-    let (subject, form_shared) = (subject.to_owned(), Arc::clone(shared));
-    let mut builder = env_logger::Builder::new();
-    builder.filter_level(level).parse_filters(directives);
-    builder.target(Target::Pipe(Box::new(QueueWriter(Arc::clone(shared)))));
-    builder.format(move |line, record| {
-        let mut commands = Command::ALL.into_iter();
-        let from = commands.find(|command| command.name() == record.target());
-        if !form_shared.has_room(from) {
-            form_shared.dropped.fetch_add(1, Relaxed);
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        let text = record.args().to_string();
-        line.write_all(&destination.line(&subject, record.level(), from, &text))
-    });
-    builder.build()
 }
 
 /// Returns the levels down to the lowest.
