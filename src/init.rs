@@ -10,7 +10,7 @@ use crate::exit::{Exit, Refusal};
 use crate::nats::bucket::too_few_replicas;
 use crate::operation;
 use crate::store::name::MARK_KEY;
-use crate::store::{Bucket, FirstKeys, mark, open_or_make};
+use crate::store::{Bucket, Opening, mark, open_or_make};
 use crate::sys;
 
 /// Makes the bucket of this name, with this number of replicas, unless it exists, and marks it as
@@ -21,7 +21,7 @@ use crate::sys;
 /// Why the bucket cannot be used, or why it may not be marked. One that exists with fewer replicas
 /// is not marked.
 pub fn run(bucket: &mut dyn Bucket, name: &str, replicas: u32) -> Result<String, Refusal> {
-    let none = FirstKeys::read(&[]);
+    let none = Opening::make(&[]);
     let (info, _) = open_or_make(bucket, none, sys::now().after(REACH_MAX))?;
     // A directory ends with its host: what is in it is as old as the boot at most.
     if info.may_be_lost {

@@ -7,7 +7,7 @@ use super::*;
 use crate::core::{BucketId, REACH_MAX, Written};
 use crate::exit::Exit;
 use crate::store::{
-    BucketInfo, Expected, FirstKeys, Hint, Listing, OpenMode, OpenedBucket, Selection, StoreResult,
+    BucketInfo, Expected, Hint, Listing, OpenedBucket, Opening, Selection, StoreResult,
 };
 
 const KEY: &str = "putex.pause.web";
@@ -100,12 +100,7 @@ fn content_of(number: u64) -> Content {
 }
 
 impl Bucket for Lossy {
-    fn open(
-        &mut self,
-        _mode: OpenMode,
-        _first: FirstKeys<'_>,
-        _by: Instant,
-    ) -> StoreResult<Option<OpenedBucket>> {
+    fn open(&mut self, _how: Opening<'_>, _by: Instant) -> StoreResult<Option<OpenedBucket>> {
         self.is_open = true;
         let id = BucketId { epoch: "e".to_owned(), created: String::new() };
         let (last, remarks, retires) = (self.at(), Vec::new(), Ok(()));

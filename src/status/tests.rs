@@ -10,8 +10,8 @@ use crate::core::{
 };
 use crate::store::lock_key::to_content;
 use crate::store::{
-    AgentAnswer, AgentQuestion, BucketInfo, Content, Expected, FirstKeys, Hint, Listing, OpenMode,
-    OpenedBucket, StoreResult,
+    AgentAnswer, AgentQuestion, BucketInfo, Content, Expected, Hint, Listing, OpenedBucket,
+    Opening, StoreResult,
 };
 use crate::sys::Alarm;
 
@@ -68,12 +68,7 @@ impl Scripted {
 }
 
 impl Bucket for Scripted {
-    fn open(
-        &mut self,
-        _mode: OpenMode,
-        _first: FirstKeys<'_>,
-        _by: Instant,
-    ) -> StoreResult<Option<OpenedBucket>> {
+    fn open(&mut self, _how: Opening<'_>, _by: Instant) -> StoreResult<Option<OpenedBucket>> {
         let remarks = Vec::new();
         let id = BucketId { epoch: "e".to_owned(), created: String::new() };
         let bucket = BucketInfo {

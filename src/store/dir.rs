@@ -48,8 +48,8 @@ use self::permissions::refused;
 use self::text::Kind;
 use self::watch::Watch;
 use super::{
-    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, Hint, Listing,
-    OpenMode, OpenedBucket, Selection, StoreError, StoreErrorKind, StoreResult,
+    AgentQuestion, Bucket, BucketInfo, Content, Entry, Expected, Hint, Listing, OpenedBucket,
+    Opening, Selection, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::core::{Instant, Written};
 use crate::sys::{self, Alarm, PollFlags};
@@ -117,14 +117,9 @@ fn not_open() -> StoreError {
 }
 
 impl Bucket for DirStore {
-    fn open(
-        &mut self,
-        mode: OpenMode,
-        first: FirstKeys<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Option<OpenedBucket>> {
+    fn open(&mut self, how: Opening<'_>, deadline: Instant) -> StoreResult<Option<OpenedBucket>> {
         self.open = None;
-        if mode == OpenMode::ReadOnly && !self.exists()? {
+        if !how.makes_bucket && !self.exists()? {
             return Ok(None);
         }
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
@@ -134,12 +129,12 @@ impl Bucket for DirStore {
         let (mut watch, no_hints) = Watch::new(&folder);
         remarks
             .extend(no_hints.map(|why| format!("no hints of changes in {path}: inotify: {why}")));
-        watch.subscribe(first.subscribed);
+        watch.subscribe(how.subscribed);
         let held = folder.lock(deadline)?;
         if held.has_made_it {
             remarks.push(format!("created the bucket {path}"));
         }
-        let entries = first.read.iter().map(|key| folder.entry(key));
+        let entries = how.read.iter().map(|key| folder.entry(key));
         let entries: Vec<Option<Entry>> = entries.collect::<StoreResult<_>>()?;
         let (id, last) = (held.id.clone(), folder.last()?);
         let mut revisions = entries.iter().flatten().map(|entry| entry.revision);

@@ -20,7 +20,7 @@ use super::lifetime::{LIFE, lifetime};
 use super::mark;
 use super::name::{MARK_KEY, READ_KEY};
 use super::{
-    ATTEMPT, Bucket, BucketInfo, Content, Entry, Expected, FirstKeys, MARKER_REASON, OPERATION,
+    ATTEMPT, Bucket, BucketInfo, Content, Entry, Expected, MARKER_REASON, OPERATION, Opening,
     Selection, StoreResult, open_or_make,
 };
 use crate::core::lease::{LeaseEntry, StoredLease};
@@ -127,7 +127,7 @@ impl Leases {
     ///
     /// As of [`Bucket::open`].
     pub fn open(&mut self, by: Instant) -> StoreResult<(BucketInfo, Mark)> {
-        let (info, entries) = open_or_make(&mut *self.bucket, FirstKeys::read(&[MARK_KEY]), by)?;
+        let (info, entries) = open_or_make(&mut *self.bucket, Opening::make(&[MARK_KEY]), by)?;
         self.epoch.clone_from(&info.id.epoch);
         Ok((info, mark::of_entry(entries.into_iter().next().flatten())))
     }

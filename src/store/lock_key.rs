@@ -11,7 +11,7 @@ use super::lifetime::read_with_age;
 use super::record::{from_headers, to_headers};
 use super::switchover::Switchover;
 use super::{
-    AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, StoreResult, open_or_make,
+    AgentQuestion, Bucket, Content, Entry, Expected, Hint, Opening, StoreResult, open_or_make,
     pause, switchover,
 };
 use crate::core::{
@@ -97,8 +97,8 @@ impl LockKey {
         let read: Vec<&str> = keys.map(String::as_str).collect();
         let requests = self.switchover_keys.iter().map(String::as_str);
         let subscribed: Vec<&str> = read.iter().copied().chain(requests).collect();
-        let first = FirstKeys { subscribed: &subscribed, read: &read };
-        let (mut bucket, mut entries) = open_or_make(&mut *self.bucket, first, deadline)?;
+        let how = Opening { makes_bucket: true, subscribed: &subscribed, read: &read };
+        let (mut bucket, mut entries) = open_or_make(&mut *self.bucket, how, deadline)?;
         let pause = match entries.pop().flatten() {
             Some(_) => pause::read(&mut *self.bucket, &self.keys[0].key, deadline)?,
             None => PauseEntry::default(),

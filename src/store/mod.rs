@@ -246,15 +246,6 @@ pub enum Hint {
 /// reads it. A write that is under way so long and names a revision is refused all the same.
 pub const LASTS_MIN: Duration = Duration::from_secs(1);
 
-/// How a bucket is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenMode {
-    /// The bucket is made if it does not exist.
-    Make,
-    /// Nothing is made or written. The random id of the bucket is blank if it has none yet.
-    ReadOnly,
-}
-
 /// An open bucket, and the entries of the keys that were read.
 pub type OpenedBucket = (BucketInfo, Vec<Option<Entry>>);
 
@@ -265,10 +256,10 @@ pub type OpenedBucket = (BucketInfo, Vec<Option<Entry>>);
 /// See [`StoreError`]; the store is closed then.
 pub fn open_or_make(
     bucket: &mut dyn Bucket,
-    first: FirstKeys<'_>,
+    how: Opening<'_>,
     deadline: Instant,
 ) -> StoreResult<OpenedBucket> {
-    let opened = bucket.open(OpenMode::Make, first, deadline)?;
+    let opened = bucket.open(how, deadline)?;
     opened.ok_or_else(|| StoreErrorKind::Unreachable.error("the bucket does not exist"))
 }
 
@@ -281,23 +272,27 @@ pub fn open_existing(
     bucket: &mut dyn Bucket,
     deadline: Instant,
 ) -> StoreResult<Option<BucketInfo>> {
-    let opened = bucket.open(OpenMode::ReadOnly, FirstKeys::read(&[]), deadline)?;
+    let how = Opening { makes_bucket: false, ..Opening::make(&[]) };
+    let opened = bucket.open(how, deadline)?;
     Ok(opened.map(|(info, _)| info))
 }
 
-/// The keys that are used when a bucket is opened.
+/// How a bucket is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirstKeys<'a> {
+pub struct Opening<'a> {
+    /// Whether the bucket is made if it does not exist. If not, nothing is made or written; the
+    /// random id of the bucket is blank if it has none yet.
+    pub makes_bucket: bool,
     /// The keys that are subscribed to, before a key is read: no change after the read is missed.
     pub subscribed: &'a [&'a str],
     /// The keys that are read.
     pub read: &'a [&'a str],
 }
 
-impl<'a> FirstKeys<'a> {
-    /// Returns keys that are read only.
-    pub fn read(read: &'a [&'a str]) -> FirstKeys<'a> {
-        FirstKeys { subscribed: &[], read }
+impl<'a> Opening<'a> {
+    /// Returns the opening that makes the bucket if it does not exist, and reads these keys.
+    pub fn make(read: &'a [&'a str]) -> Opening<'a> {
+        Opening { makes_bucket: true, subscribed: &[], read }
     }
 }
 
@@ -311,12 +306,7 @@ pub trait Bucket: Send {
     /// # Errors
     ///
     /// See [`StoreError`]; the store is closed then.
-    fn open(
-        &mut self,
-        mode: OpenMode,
-        first: FirstKeys<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Option<OpenedBucket>>;
+    fn open(&mut self, how: Opening<'_>, deadline: Instant) -> StoreResult<Option<OpenedBucket>>;
 
     /// Returns the entry of a key as the leader of the bucket has it, `None` when the key has
     /// none. Until a leader learns of its replacement, its entry may be older than the last

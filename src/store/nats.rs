@@ -42,8 +42,8 @@ use crate::nats::jetstream::{self, Failure, StreamInfo, code};
 use crate::nats::micro::stats_subject;
 use crate::nats::{Client, ClientEvent, HINT_PREFIX, Message, Outgoing, RequestError};
 use crate::store::{
-    AgentQuestion, Bucket, Content, Entry, Expected, FirstKeys, Hint, Listing, OpenMode,
-    OpenedBucket, Selection, StoreError, StoreErrorKind as Kind, StoreResult,
+    AgentQuestion, Bucket, Content, Entry, Expected, Hint, Listing, OpenedBucket, Opening,
+    Selection, StoreError, StoreErrorKind as Kind, StoreResult,
 };
 use crate::sys;
 
@@ -242,17 +242,12 @@ impl NatsStore {
 }
 
 impl Bucket for NatsStore {
-    fn open(
-        &mut self,
-        mode: OpenMode,
-        first: FirstKeys<'_>,
-        deadline: Instant,
-    ) -> StoreResult<Option<OpenedBucket>> {
+    fn open(&mut self, how: Opening<'_>, deadline: Instant) -> StoreResult<Option<OpenedBucket>> {
         let (was_connected, began) = (self.client.is_connected(), sys::now());
-        let mut opened = self.open_now(mode, first, deadline);
+        let mut opened = self.open_now(how, deadline);
         if opened.is_err() && was_connected && !self.client.is_connected() {
             // The connection had failed since its last use: a new one may work.
-            opened = self.open_now(mode, first, deadline);
+            opened = self.open_now(how, deadline);
         }
         self.unanswered_write = None;
         if !matches!(opened, Ok(Some(_))) {

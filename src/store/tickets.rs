@@ -20,8 +20,8 @@ use super::mark;
 use super::name::{MARK_KEY, TICKET_ROOT};
 use super::pace::Pace;
 use super::{
-    Bucket, Entry, Expected, FirstKeys, Hint, LASTS_MIN, Listing, Selection, StoreError,
-    StoreResult, open_or_make,
+    Bucket, Entry, Expected, Hint, LASTS_MIN, Listing, Opening, Selection, StoreError, StoreResult,
+    open_or_make,
 };
 use crate::core::tickets::grab::{LIFETIME_MAX, marker_time};
 use crate::core::tickets::key::is_key_of_script;
@@ -76,7 +76,7 @@ impl Tickets {
     /// See [`StoreError`].
     pub fn open(&mut self, deadline: Instant) -> StoreResult<TicketsOpened> {
         let first = [MARK_KEY, &self.notes_key];
-        let opened = open_or_make(&mut *self.bucket, FirstKeys::read(&first), deadline);
+        let opened = open_or_make(&mut *self.bucket, Opening::make(&first), deadline);
         self.is_lost = opened.is_err();
         let (info, mut entries) = opened?;
         let notes = entries.pop().flatten().map(to_notes).unwrap_or_default();

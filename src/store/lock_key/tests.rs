@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::core::{StoreError, StoreErrorKind};
-use crate::store::{Listing, OpenMode, OpenedBucket, Selection};
+use crate::store::{Listing, OpenedBucket, Selection};
 use crate::sys::Waker;
 
 /// How long a read may take that the caller has not requested.
@@ -44,12 +44,7 @@ impl Bucket for Flooded {
         self.hints[self.next % self.hints.len()].clone()
     }
 
-    fn open(
-        &mut self,
-        _mode: OpenMode,
-        _first: FirstKeys<'_>,
-        _by: Instant,
-    ) -> StoreResult<Option<OpenedBucket>> {
+    fn open(&mut self, _how: Opening<'_>, _by: Instant) -> StoreResult<Option<OpenedBucket>> {
         unreachable!("it is open")
     }
 

@@ -9,8 +9,8 @@ use crate::nats::ServerInfo;
 use crate::nats::bucket::{self, SafeBucket};
 use crate::nats::jetstream::{self, StreamInfo, code};
 use crate::store::{
-    Bucket as _, BucketInfo, Content, Entry, Expected, FirstKeys, OpenMode, OpenedBucket,
-    StoreError, StoreErrorKind as Kind, StoreResult, name,
+    Bucket as _, BucketInfo, Content, Entry, Expected, OpenedBucket, Opening, StoreError,
+    StoreErrorKind as Kind, StoreResult, name,
 };
 use crate::sys;
 
@@ -31,11 +31,10 @@ impl NatsStore {
     /// there is none and it is only read. The caller closes the store then, and after an error.
     pub(super) fn open_now(
         &mut self,
-        mode: OpenMode,
-        first: FirstKeys<'_>,
+        how: Opening<'_>,
         deadline: Instant,
     ) -> StoreResult<Option<OpenedBucket>> {
-        let keys = first.read.iter().copied().chain([name::EPOCH_KEY]);
+        let keys = how.read.iter().copied().chain([name::EPOCH_KEY]);
         let subjects: Vec<String> = keys.map(|key| self.subject_of(key)).collect();
         if !self.client.is_connected() {
             self.subscribed.clear();
@@ -43,10 +42,10 @@ impl NatsStore {
         }
         self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
-        self.subscribe(first.subscribed)?;
-        let found = match mode {
-            OpenMode::Make => Some(self.find_or_create(deadline)?),
-            OpenMode::ReadOnly => self.find(deadline)?.map(|info| (info, false)),
+        self.subscribe(how.subscribed)?;
+        let found = match how.makes_bucket {
+            true => Some(self.find_or_create(deadline)?),
+            false => self.find(deadline)?.map(|info| (info, false)),
         };
         let Some((info, created)) = found else { return Ok(None) };
         let accepted = self.accept_bucket(&info)?;
@@ -59,10 +58,10 @@ impl NatsStore {
         let mut entries = self.read_all(&subjects, deadline)?;
         let epoch = entries.pop().flatten();
         let known = epoch.and_then(|entry| Some((epoch_of(&entry)?, entry.revision)));
-        let (epoch, written) = match (known, mode) {
+        let (epoch, written) = match (known, how.makes_bucket) {
             (Some(known), _) => known,
-            (None, OpenMode::Make) => self.epoch(deadline)?,
-            (None, OpenMode::ReadOnly) => (String::new(), Revision(0)),
+            (None, true) => self.epoch(deadline)?,
+            (None, false) => (String::new(), Revision(0)),
         };
         let bucket = BucketInfo {
             id: BucketId { epoch, created: info.created },

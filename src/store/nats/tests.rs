@@ -284,7 +284,7 @@ fn a_server_that_is_too_old_is_not_asked_to_make_a_bucket() {
         });
         let mut store = store_of(vec![fake.server()]);
         store.settings.for_locks = for_locks;
-        let opened = store.open(OpenMode::Make, FirstKeys::read(&[]), sys::now().after(PATIENCE));
+        let opened = store.open(Opening::make(&[]), sys::now().after(PATIENCE));
         drop(store);
         fake.finish();
         let Err(StoreError { kind: Kind::Unsafe, text }) = opened else { panic!("{opened:?}") };

@@ -9,7 +9,7 @@ use putex::core::event::Written;
 use putex::core::record::Revision;
 use putex::core::time::Instant;
 use putex::store::{
-    Bucket, Content, Entry, Expected, FirstKeys, Hint, LASTS_MIN, Listing, Selection, StoreError,
+    Bucket, Content, Entry, Expected, Hint, LASTS_MIN, Listing, Opening, Selection, StoreError,
     StoreErrorKind, StoreResult, open_or_make,
 };
 use putex::sys::{Waker, now};
@@ -39,7 +39,7 @@ pub(crate) fn all(make: Make<'_>, checks_other_keys: bool) {
 
 pub(super) fn open(make: Make<'_>, bucket: &str) -> Box<dyn Bucket> {
     let mut store = make(bucket);
-    open_or_make(&mut *store, FirstKeys::read(&["web"]), soon()).expect("the store opens");
+    open_or_make(&mut *store, Opening::make(&["web"]), soon()).expect("the store opens");
     store
 }
 
@@ -308,13 +308,15 @@ fn an_opening_reads_its_key_and_subscribes_to_it_before(make: Make<'_>) {
     let mut writer = open(make, "first");
     let mut stands_at = Revision(0);
     for subscribed in [&["lock.b", "lock.a"][..], &[]] {
-        let (first, hints) =
-            (FirstKeys { subscribed, read: &["lock.0", "lock.a"] }, !subscribed.is_empty());
+        let (how, hints) = (
+            Opening { subscribed, ..Opening::make(&["lock.0", "lock.a"]) },
+            !subscribed.is_empty(),
+        );
         let mut store = make("first");
         // The second time on the same connection.
         for _ in 0..2 {
             let (bucket, entries) =
-                open_or_make(&mut *store, first, soon()).expect("the store opens");
+                open_or_make(&mut *store, how, soon()).expect("the store opens");
             let [None, entry] = &*entries else { panic!("{entries:?}") };
             let revision = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
             assert_eq!(revision, stands_at);
@@ -323,7 +325,7 @@ fn an_opening_reads_its_key_and_subscribes_to_it_before(make: Make<'_>) {
             stands_at = stored(&mut *writer, "lock.a", Expected::Key(stands_at), "next");
             let until = if hints { soon() } else { now().after(QUIET) };
             let hint = store.wait(waker.as_fd(), Some(until));
-            assert_eq!(matches!(hint, Hint::Changed { .. }), hints, "{first:?}: {hint:?}");
+            assert_eq!(matches!(hint, Hint::Changed { .. }), hints, "{how:?}: {hint:?}");
         }
     }
 }
@@ -370,7 +372,7 @@ fn a_store_that_is_not_open_does_nothing(make: Make<'_>) {
     let waker = Waker::new().expect("a waker");
     let hint = store.wait(waker.as_fd(), Some(soon()));
     assert!(matches!(hint, Hint::Gone(_)), "{hint:?}");
-    open_or_make(&mut *store, FirstKeys::read(&["web"]), soon()).expect("the store opens");
+    open_or_make(&mut *store, Opening::make(&["web"]), soon()).expect("the store opens");
     assert_eq!(get(&mut *store, "web"), None);
 }
 

@@ -15,7 +15,7 @@ use putex::core::record::{KeyValue, Record, Revision};
 use putex::core::seat::Seat;
 use putex::core::time::Instant;
 use putex::store::nats::{NatsSettings, NatsStore};
-use putex::store::{Bucket, Content, Expected, FirstKeys, LASTS_MIN, LockKey, open_or_make};
+use putex::store::{Bucket, Content, Expected, LASTS_MIN, LockKey, Opening, open_or_make};
 use putex::sys::{self, Waker};
 
 use crate::support::clock::{READ_MAX, until_true};
@@ -74,7 +74,7 @@ fn what_ends_by_an_entry_that_stays_is_not_restored_by_a_server_that_is_killed()
     on_servers(|binary| {
         let mut server = Server::start(binary, "");
         let mut store = server.bucket("locks");
-        open_or_make(&mut *store, FirstKeys::read(&["pause"]), soon()).expect("the store opens");
+        open_or_make(&mut *store, Opening::make(&["pause"]), soon()).expect("the store opens");
         let content = Content { headers: Vec::new(), payload: Vec::new() };
         for key in ["pause", "ticket"] {
             let written = store.write(key, Expected::Key(Revision(0)), &content, None, soon());
@@ -98,7 +98,7 @@ fn what_ends_by_an_entry_that_stays_is_not_restored_by_a_server_that_is_killed()
         server.kill();
         server.restart().expect("it starts again");
         let mut store = server.bucket("locks");
-        open_or_make(&mut *store, FirstKeys::read(&["pause"]), soon()).expect("the store opens");
+        open_or_make(&mut *store, Opening::make(&["pause"]), soon()).expect("the store opens");
         let pause = store.get("pause", soon()).expect("an answer").expect("an entry");
         assert!(pause.content.is_tombstone(), "{pause:?}");
         println!("the ticket: {:?}", store.get("ticket", soon()).expect("an answer"));

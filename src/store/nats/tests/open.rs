@@ -37,7 +37,7 @@ const STREAM_INFO: &str = "PUB $JS.API.STREAM.INFO.KV_locks ";
 const GET: &str = "PUB $JS.API.STREAM.MSG.GET.KV_locks ";
 
 /// The key `web`, which is subscribed to and read.
-const WEB: FirstKeys<'_> = FirstKeys { subscribed: &["web"], read: &["web"] };
+const WEB: Opening<'_> = Opening { makes_bucket: true, subscribed: &["web"], read: &["web"] };
 
 fn revisions(entries: &[Option<Entry>]) -> Vec<Option<Revision>> {
     entries.iter().map(|entry| entry.as_ref().map(|entry| entry.revision)).collect()

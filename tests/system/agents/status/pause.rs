@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use putex::core::{Instant, Revision, Written};
 use putex::store::dir::DirStore;
-use putex::store::{Bucket as _, Content, Expected, FirstKeys, OpenMode};
+use putex::store::{Bucket as _, Content, Expected, Opening};
 use putex::sys;
 
 use rustix::process::Signal;
@@ -27,8 +27,8 @@ fn by() -> Instant {
 /// Opens the bucket of the agents of a site.
 fn bucket_of(site: &Site) -> DirStore {
     let mut bucket = DirStore::new(PathBuf::from(&site.store[1]), "putex");
-    let first = FirstKeys { subscribed: &[], read: &[KEY] };
-    bucket.open(OpenMode::ReadOnly, first, by()).expect("it opens");
+    let how = Opening { makes_bucket: false, ..Opening::make(&[KEY]) };
+    bucket.open(how, by()).expect("it opens");
     bucket
 }
 

@@ -11,7 +11,7 @@ use putex::core::seat::Seat;
 use putex::nats::{self, Client, ConnectOptions, Login};
 use putex::store::nats::{NatsSettings, NatsStore};
 use putex::store::{
-    Bucket, Content, Expected, FirstKeys, LockKey, StoreError, StoreErrorKind, open_or_make,
+    Bucket, Content, Expected, LockKey, Opening, StoreError, StoreErrorKind, open_or_make,
 };
 
 use super::server::{self, on_servers, soon};
@@ -109,7 +109,7 @@ fn listings(cluster: &Cluster) {
     let mut writer = cluster.bucket("locks");
     let mut readers: Vec<_> = (0..3).map(|_| cluster.bucket("locks")).collect();
     for store in readers.iter_mut().chain([&mut writer]) {
-        open_or_make(&mut **store, FirstKeys::read(&["lock.a"]), soon())
+        open_or_make(&mut **store, Opening::make(&["lock.a"]), soon())
             .expect("the cluster has a leader");
     }
     for number in 1..=KEYS {
@@ -134,7 +134,7 @@ fn conditions(cluster: &Cluster) {
     });
     for store in [&mut writer, &mut holder] {
         until_true("the bucket has a leader", || {
-            match open_or_make(&mut **store, FirstKeys::read(&["lease"]), soon()) {
+            match open_or_make(&mut **store, Opening::make(&["lease"]), soon()) {
                 Err(StoreError { kind: StoreErrorKind::Unreachable, .. }) => false,
                 opened => opened.map(|_| true).expect("a bucket for leases"),
             }

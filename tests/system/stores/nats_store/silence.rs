@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use putex::store::nats::NatsStore;
-use putex::store::{Bucket as _, FirstKeys, StoreResult, open_or_make};
+use putex::store::{Bucket as _, Opening, StoreResult, open_or_make};
 use putex::sys;
 use rustix::process::Signal;
 
@@ -48,7 +48,7 @@ fn a_server_that_is_slow_is_not_left_and_one_that_the_network_has_lost_is() {
                 let get = |store: &mut NatsStore, within| -> StoreResult<()> {
                     store.get("web", sys::now().after(within)).map(drop)
                 };
-                open_or_make(&mut *store, FirstKeys::read(&["web"]), soon())
+                open_or_make(&mut *store, Opening::make(&["web"]), soon())
                     .expect("the store opens");
                 match is_slow {
                     true => stop(&server),
