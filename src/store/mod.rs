@@ -160,16 +160,6 @@ impl Expected<'_> {
     }
 }
 
-/// Returns whether `key` is `prefix`, a dot, and at least one more character. All keys are below a
-/// blank prefix.
-fn is_below(key: &str, prefix: &str) -> bool {
-    if prefix.is_empty() {
-        return true;
-    }
-    let rest = key.strip_prefix(prefix);
-    rest.and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| !rest.is_empty())
-}
-
 /// Which keys are listed.
 #[derive(Clone, Copy)]
 pub enum Selection<'a> {
@@ -194,7 +184,11 @@ impl<'a> Selection<'a> {
     fn selects(&self, key: &str) -> bool {
         match self {
             Selection::Key(selected) => key == *selected,
-            Selection::Below { prefix, wanted } => is_below(key, prefix) && wanted(key),
+            Selection::Below { prefix, wanted } => {
+                let rest = key.strip_prefix(prefix);
+                let is_below = rest.is_some_and(|rest| rest.len() > 1 && rest.starts_with('.'));
+                (prefix.is_empty() || is_below) && wanted(key)
+            }
         }
     }
 }
