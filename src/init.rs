@@ -31,7 +31,7 @@ pub fn run(bucket: &mut dyn Bucket, name: &str, replicas: u32) -> Result<String,
         let may = "the mark of the bucket may be missing";
         // The mark that stands counts, whoever has written it.
         let _ = operation::write(bucket, MARK_KEY, may, REACH_MAX, |found, _| {
-            let mark = mark::of_entry(found.map(|(entry, _)| entry.clone()));
+            let mark = mark::of_entry(found.cloned());
             let missing = mark.missing(&info.id.epoch, LIFETIME_MAX);
             missing.map(|missing| mark::to_content(&missing)).ok_or(())
         })?;

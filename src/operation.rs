@@ -133,7 +133,7 @@ impl<'a> Operation<'a> {
 }
 
 /// Writes under a key until the outcome of the write is known, `within` this time at most; returns
-/// at which revision it stands. `judge` gets the entry that stands there, and its age, and returns
+/// at which revision it stands. `judge` gets the entry that stands there, with its age, and returns
 /// its replacement, or why nothing is written. It also gets whether its last write may have stood,
 /// and others have written since: they may have ended what that began, and been told so.
 ///
@@ -146,7 +146,7 @@ pub(crate) fn write<Why>(
     key: &str,
     may: &str,
     within: Duration,
-    mut judge: impl FnMut(Option<(&Entry, Duration)>, bool) -> Result<Content, Why>,
+    mut judge: impl FnMut(Option<&Entry>, bool) -> Result<Content, Why>,
 ) -> Result<Result<Revision, Why>, Refusal> {
     let until = sys::now().after(within);
     let mut under_way: Option<(PendingWrite, Content)> = None;
@@ -167,10 +167,10 @@ pub(crate) fn write<Why>(
                 break;
             }
         };
-        let at = entry.as_ref().map_or(Revision(0), |(entry, _)| entry.revision);
+        let at = entry.as_ref().map_or(Revision(0), |entry| entry.revision);
         last_read = at;
         let attempt = |own: &Content| {
-            let stands = entry.as_ref().is_some_and(|(it, _)| it.content == *own);
+            let stands = entry.as_ref().is_some_and(|it| it.content == *own);
             stands.then_some(ATTEMPT)
         };
         match under_way.as_ref().map(|(write, content)| write.read(at, attempt(content))) {
@@ -180,7 +180,7 @@ pub(crate) fn write<Why>(
         }
         let (write, content) = match &mut under_way {
             Some(under_way) => under_way,
-            none => match judge(entry.as_ref().map(|(entry, age)| (entry, *age)), is_replaced) {
+            none => match judge(entry.as_ref(), is_replaced) {
                 Ok(content) => none.insert((PendingWrite::send(at, ATTEMPT, sys::now()), content)),
                 Err(why) => return Ok(Err(why)),
             },
@@ -207,16 +207,16 @@ pub(crate) fn write<Why>(
     Err(last.into())
 }
 
-/// Reads an entry, and how old it is, when it stands at this revision at least: a server that was
+/// Reads an entry with its age, when it stands at this revision at least: a server that was
 /// the leader before answers with what it has.
 fn read_after(
     least: Revision,
     bucket: &mut dyn Bucket,
     key: &str,
     by: Instant,
-) -> StoreResult<Option<(Entry, Duration)>> {
+) -> StoreResult<Option<Entry>> {
     let found = read_with_age(bucket, key, by)?;
-    let at = found.as_ref().map_or(Revision(0), |(entry, _)| entry.revision);
+    let at = found.as_ref().map_or(Revision(0), |entry| entry.revision);
     let is_old = at < least;
     if is_old { Err(failure("what is read is old")) } else { Ok(found) }
 }

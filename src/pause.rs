@@ -140,8 +140,8 @@ impl Process<'_> {
         let (mut stood, mut serial, read) = (false, 0, last_read(&self.agents));
         // Also where no pause stands: the write of one may come yet, and expects what stands.
         self.write_end(|found| {
-            stood |= found.and_then(|(entry, age)| stored::standing(entry, age)).is_some();
-            serial = stored::next_serial(found.map(|(entry, _)| entry), read);
+            stood |= found.and_then(stored::standing).is_some();
+            serial = stored::next_serial(found, read);
             Some(stored::to_content(None, serial))
         })?;
         let done = if stood { "the pause is ended; " } else { "no pause stands; " };
@@ -211,7 +211,7 @@ impl Process<'_> {
                            putex status shows what stands";
                 return Err(why.to_owned());
             }
-            let standing = found.and_then(|(entry, age)| stored::standing(entry, age));
+            let standing = found.and_then(stored::standing);
             if let Some((other, left)) = &standing
                 && *left > own.lasts
             {
@@ -223,7 +223,7 @@ impl Process<'_> {
                 ));
             }
             replaced = standing.map(|(other, _)| other);
-            serial = stored::next_serial(found.map(|(entry, _)| entry), read);
+            serial = stored::next_serial(found, read);
             Ok(stored::to_content(Some(own), serial))
         })?;
         Ok(written.map(|_| (serial, replaced)))
@@ -232,7 +232,7 @@ impl Process<'_> {
     /// Writes an end in the place of the own pause. Returns what has become of it.
     fn withdraw(&mut self, own: &StoredPause) -> Result<&'static str, Refusal> {
         let read = last_read(&self.agents);
-        let ended = self.write_end(|found| withdrawal(found.map(|(entry, _)| entry), own, read))?;
+        let ended = self.write_end(|found| withdrawal(found, own, read))?;
         Ok(match ended {
             true => "the pause is withdrawn",
             false => "others have ended or replaced it: putex status shows what stands",
@@ -243,7 +243,7 @@ impl Process<'_> {
     /// written.
     fn write_end(
         &mut self,
-        mut judge: impl FnMut(Option<(&Entry, Duration)>) -> Option<Content>,
+        mut judge: impl FnMut(Option<&Entry>) -> Option<Content>,
     ) -> Result<bool, Refusal> {
         let (bucket, key) = (&mut *self.operation.bucket, stored::key_of(&self.request.key));
         let may = "its end may be written";

@@ -26,7 +26,6 @@ use serde::Serialize;
 
 pub use self::answer::{FIELDS, Field, Question};
 use self::answer_wait::{AnswerWait, Known, RENEWAL_UNKNOWN};
-use self::assemble::Aged;
 use self::model::SCHEMA;
 pub(crate) use self::model::{
     Holder, HolderState, KeyStatus, Kind, PauseStatus, Status, TimingStatus,
@@ -206,7 +205,7 @@ impl<'a> Reader<'a> {
         }
         if epoch.is_some() {
             for entry in entries(wanted, bucket, by)? {
-                match root(&entry.0.key) {
+                match root(&entry.key) {
                     "lock" => tickets.push(entry),
                     "lease" => leases.push(entry),
                     "putex" => requests.push(entry),
@@ -216,7 +215,7 @@ impl<'a> Reader<'a> {
         }
         self.renewal = assemble::largest_renewal(&agents).unwrap_or(RENEWAL_UNKNOWN);
         let mut keys = assemble::agents(agents, wanted);
-        let is_pause = |entry: &Aged<Entry>| entry.0.key.starts_with(name::PAUSE_PREFIX);
+        let is_pause = |entry: &Entry| entry.key.starts_with(name::PAUSE_PREFIX);
         let (pauses, switchovers) = requests.into_iter().partition(is_pause);
         assemble::add_switchovers(&mut keys, switchovers);
         assemble::add_pauses(&mut keys, pauses, SystemTime::now());
@@ -291,11 +290,7 @@ pub(crate) fn not_asked(why: &str) -> String {
 
 /// Returns the entries that are asked for, with their ages. Tickets for other names may block those
 /// for the ones that are asked for.
-fn entries(
-    keys: &[String],
-    bucket: &mut dyn Bucket,
-    by: Instant,
-) -> Result<Vec<Aged<Entry>>, Refusal> {
+fn entries(keys: &[String], bucket: &mut dyn Bucket, by: Instant) -> Result<Vec<Entry>, Refusal> {
     let is_of = |key: &str| {
         let is_seat = |name: &String| Seat::all(SEATS_MAX).any(|seat| seat.key(name) == key);
         keys.is_empty() || keys.iter().any(is_seat)
@@ -305,8 +300,8 @@ fn entries(
         "putex" => key.starts_with(name::SWITCHOVER_PREFIX) || key.starts_with(name::PAUSE_PREFIX),
         _ => !name::is_own(key) && is_of(key),
     };
-    let listing = bucket.list(Selection::Below { prefix: "", wanted: &is_wanted }, by)?;
-    Ok(listing.entries.into_iter().zip(listing.ages).collect())
+    let selection = Selection::Below { prefix: "", wanted: &is_wanted };
+    Ok(bucket.list(selection, by)?.entries)
 }
 
 /// Returns the first element of a key.

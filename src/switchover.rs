@@ -163,7 +163,7 @@ impl Process<'_> {
             Refusal::new(Exit::Unreachable, why)
         };
         let written = write(bucket, &of_seat, may, REACH_MAX, |found, is_replaced| {
-            match found.and_then(|(entry, age)| wanted::standing(entry, age)) {
+            match found.and_then(wanted::standing) {
                 Some((Switchover { term, to, by, .. }, left)) if term == own.term => {
                     Err(Ok(format!("{by} is about to move it to {to}, for {} still", Ms(left))))
                 }
@@ -256,7 +256,7 @@ impl Process<'_> {
         let (key, may) = (wanted::key_of(&self.request.key, *seat), "it may be withdrawn");
         // A request that others have replaced is over too.
         let _ = write(&mut *self.operation.bucket, &key, may, REACH_MAX, |found, _| {
-            let stands = found.is_some_and(|(entry, _)| entry.revision == at);
+            let stands = found.is_some_and(|entry| entry.revision == at);
             stands.then(Content::tombstone).ok_or(())
         })
         .map_err(|refusal| unknown(&refusal.text))?;

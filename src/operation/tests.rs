@@ -65,7 +65,8 @@ impl Lossy {
 
     fn store(&mut self, content: &Content) -> Revision {
         let revision = Revision(self.at().0 + 1);
-        self.entry = Some(Entry { key: KEY.to_owned(), revision, content: content.clone() });
+        self.entry =
+            Some(Entry { key: KEY.to_owned(), revision, content: content.clone(), age: None });
         revision
     }
 
@@ -80,7 +81,7 @@ impl Lossy {
             if is_replaced {
                 return Err("it may have stood".to_owned());
             }
-            let standing = found.and_then(|(entry, _)| entry.content.attempt());
+            let standing = found.and_then(|entry| entry.content.attempt());
             if standing == Some(99) {
                 return Err("99 stands there".to_owned());
             }
@@ -92,7 +93,12 @@ impl Lossy {
 
 /// Returns an entry of another at this revision.
 fn standing(revision: u64) -> Option<Entry> {
-    Some(Entry { key: KEY.to_owned(), revision: Revision(revision), content: content_of(3) })
+    Some(Entry {
+        key: KEY.to_owned(),
+        revision: Revision(revision),
+        content: content_of(3),
+        age: None,
+    })
 }
 
 fn content_of(number: u64) -> Content {
@@ -121,7 +127,7 @@ impl Bucket for Lossy {
             return Err(StoreErrorKind::Credentials.error("no permission".to_owned()));
         }
         let entries = self.old.take().unwrap_or_else(|| Vec::from_iter(self.entry.clone()));
-        Ok(Listing { ages: vec![None; entries.len()], entries, at: None, last: self.at() })
+        Ok(Listing { entries, at: None, last: self.at() })
     }
 
     fn write(
@@ -187,7 +193,7 @@ fn a_write_that_was_stored_without_an_answer_is_known_again() {
 fn an_end_without_an_answer_is_known_again() {
     let mut bucket = Lossy { entry: standing(5), ..Lossy::of(&[Fate::AnswerLost]) };
     let ended = write(&mut bucket, KEY, MAY, REACH_MAX, |found, _| {
-        let stands = found.is_some_and(|(entry, _)| !entry.content.is_tombstone());
+        let stands = found.is_some_and(|entry| !entry.content.is_tombstone());
         stands.then(Content::tombstone).ok_or(())
     });
     assert_eq!(ended.expect("it is known"), Ok(Revision(6)));

@@ -156,7 +156,7 @@ fn no_pause_but_the_own_one_is_withdrawn() {
     let serial = stored::next_serial(None, 0) * 2;
     let entry = |pause| {
         let (key, content) = (stored::key_of("web"), stored::to_content(pause, serial));
-        Entry { key, revision: Revision(9), content }
+        Entry { key, revision: Revision(9), content, age: None }
     };
     let written = withdrawal(Some(&entry(Some(&own))), &own, 0);
     assert_eq!(written, Some(stored::to_content(None, serial + 1)));

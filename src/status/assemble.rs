@@ -21,32 +21,29 @@ use crate::store::pause::{self, StoredPause};
 use crate::store::tickets::entry::standing;
 use crate::store::{Entry, leases, switchover};
 
-/// An entry, and how long ago it was written if the store tells.
-pub(super) type Aged<T> = (T, Option<Duration>);
+/// A ticket, and how long ago it was written if the store tells.
+type Aged = (StoredTicket, Option<Duration>);
 
 /// Returns the keys of agents with what stands under them: those of entries that an agent has
 /// written, and those that are named.
-pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStatus> {
+pub(super) fn agents(entries: Vec<Entry>, named: &[String]) -> Vec<KeyStatus> {
     let is_of_agent = |entry: &Entry| to_key_state(Some(entry.clone())).value.lease().is_some();
-    let is_shown = |(entry, _): &Aged<Entry>| is_of_agent(entry) || named.contains(&entry.key);
+    let is_shown = |entry: &Entry| is_of_agent(entry) || named.contains(&entry.key);
     let shown = entries.into_iter().filter(is_shown);
-    let found: BTreeMap<String, Aged<Entry>> =
-        shown.map(|aged| (aged.0.key.clone(), aged)).collect();
+    let found: BTreeMap<String, Entry> = shown.map(|entry| (entry.key.clone(), entry)).collect();
     let seat_of = |key: &str| {
         let (first, number) = key.rsplit_once('.')?;
         let seat = Seat(number.parse().ok()?);
         (found.contains_key(first) && seat.key(first) == key).then(|| (first.to_owned(), seat))
     };
-    let mut groups: BTreeMap<String, BTreeMap<Seat, &Aged<Entry>>> = BTreeMap::new();
-    for (key, aged) in &found {
+    let mut groups: BTreeMap<String, BTreeMap<Seat, &Entry>> = BTreeMap::new();
+    for (key, entry) in &found {
         let (group, seat) = seat_of(key).unwrap_or((key.clone(), Seat(0)));
-        groups.entry(group).or_default().insert(seat, aged);
+        groups.entry(group).or_default().insert(seat, entry);
     }
-    let status = |(key, seats): (String, BTreeMap<Seat, &Aged<Entry>>)| {
+    let status = |(key, seats): (String, BTreeMap<Seat, &Entry>)| {
         let has_seats = seats.len() > 1;
-        let holder = |(seat, (entry, age)): (Seat, &Aged<Entry>)| {
-            agent(entry, *age, has_seats.then_some(seat))
-        };
+        let holder = |(seat, entry)| agent(entry, has_seats.then_some(seat));
         let holders = seats.into_iter().filter_map(holder).collect();
         KeyStatus::new(key, Kind::Agent, holders, Vec::new())
     };
@@ -54,9 +51,9 @@ pub(super) fn agents(entries: Vec<Aged<Entry>>, named: &[String]) -> Vec<KeyStat
 }
 
 /// Adds the requests that stand to move services to the status of their keys.
-pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>) {
-    for (entry, age) in entries {
-        let standing = age.and_then(|age| switchover::standing(&entry, age));
+pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Entry>) {
+    for entry in entries {
+        let standing = entry.age.and_then(|_| switchover::standing(&entry));
         let Some((request, left)) = standing else { continue };
         let of = |status: &&mut KeyStatus| {
             status.kind == Kind::Agent && switchover::key_of(&status.key, request.seat) == entry.key
@@ -80,11 +77,11 @@ pub(super) fn add_switchovers(keys: &mut [KeyStatus], entries: Vec<Aged<Entry>>)
 }
 
 /// Adds the pauses that stand to the status of their keys; `time` is the present one.
-pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Aged<Entry>>, time: SystemTime) {
-    for (entry, age) in entries {
+pub(super) fn add_pauses(keys: &mut Vec<KeyStatus>, entries: Vec<Entry>, time: SystemTime) {
+    for entry in entries {
         let Some(key) = entry.key.strip_prefix(PAUSE_PREFIX) else { continue };
         // As the agents take it, also where the store does not tell the age.
-        let standing = pause::standing(&entry, age.unwrap_or_default());
+        let standing = pause::standing(&entry);
         let Some((StoredPause { by, reason, .. }, left)) = standing else { continue };
         of_agents(keys, key).paused = Some(PauseStatus {
             until: humantime::format_rfc3339_seconds(time + left).to_string(),
@@ -123,8 +120,8 @@ pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: &Said) {
 }
 
 /// Returns the largest R that records of agents tell, if one does.
-pub(super) fn largest_renewal(entries: &[Aged<Entry>]) -> Option<Duration> {
-    let renewal = |(entry, _): &Aged<Entry>| {
+pub(super) fn largest_renewal(entries: &[Entry]) -> Option<Duration> {
+    let renewal = |entry: &Entry| {
         Some(timing_of(to_key_state(Some(entry.clone())).value.lease()?)?.renewal())
     };
     entries.iter().filter_map(renewal).max()
@@ -147,7 +144,7 @@ pub(super) fn known_holders(keys: &[KeyStatus]) -> impl Iterator<Item = Known> {
 }
 
 /// Returns the agent that holds a key; `None` if nobody does.
-fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Holder> {
+fn agent(entry: &Entry, seat: Option<Seat>) -> Option<Holder> {
     let key_state = to_key_state(Some(entry.clone()));
     let record = key_state.value.holder()?;
     let lease = record.lease.as_ref();
@@ -167,7 +164,7 @@ fn agent(entry: &Entry, age: Option<Duration>, seat: Option<Seat>) -> Option<Hol
         term: lease.map(|lease| lease.term.unwrap_or(number).0),
         timing: timing.map(TimingStatus::of),
         remark: lease.is_none().then(|| "not written by putex 0.3 or later".to_owned()),
-        ..holder(&record.token, state, age, lock)
+        ..holder(&record.token, state, entry.age, lock)
     })
 }
 
@@ -194,12 +191,15 @@ fn holder(
 
 /// Returns the names of locks that tickets stand for, with those who hold and wait. `settled`: so
 /// long the tickets of a lost bucket were waited for; a ticket that lasts longer is not granted.
-pub(super) fn locks(entries: Vec<Aged<Entry>>, settled: Duration) -> Vec<KeyStatus> {
-    let ticket = |(entry, age)| Some((standing(entry)?, age));
-    let tickets: Vec<Aged<StoredTicket>> = entries.into_iter().filter_map(ticket).collect();
+pub(super) fn locks(entries: Vec<Entry>, settled: Duration) -> Vec<KeyStatus> {
+    let ticket = |entry: Entry| {
+        let age = entry.age;
+        Some((standing(entry)?, age))
+    };
+    let tickets: Vec<Aged> = entries.into_iter().filter_map(ticket).collect();
     let standing: Vec<StoredTicket> = tickets.iter().map(|(ticket, _)| ticket.clone()).collect();
     // A ticket that is over waits for no other that is over: owners that were killed left them all.
-    let is_over = |(stored, age): &Aged<StoredTicket>| {
+    let is_over = |(stored, age): &Aged| {
         let is_old = |ticket: &Ticket| has_run_out(lasts(ticket), *age);
         stored.ticket.as_ref().is_ok_and(is_old) || stored.had_ended(&standing)
     };
@@ -289,8 +289,9 @@ fn lock_holder(
 }
 
 /// Returns the leases of entries in the bucket with this random id.
-pub(super) fn leases(entries: Vec<Aged<Entry>>, epoch: &str) -> Vec<KeyStatus> {
-    let lease = |(entry, age): Aged<Entry>| {
+pub(super) fn leases(entries: Vec<Entry>, epoch: &str) -> Vec<KeyStatus> {
+    let lease = |entry: Entry| {
+        let age = entry.age;
         let (name, stored) = leases::of_entry(entry, epoch)?;
         let holder = lease_holder(&stored, age)?;
         Some(KeyStatus::new(name.to_string(), Kind::Lease, vec![holder], Vec::new()))

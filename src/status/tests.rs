@@ -89,13 +89,9 @@ impl Bucket for Scripted {
 
     fn list(&mut self, _selection: Selection<'_>, _deadline: Instant) -> StoreResult<Listing> {
         let content = to_content(&self.record);
-        let entry = Entry { key: KEY.to_owned(), revision: Revision(9), content };
-        Ok(Listing {
-            entries: vec![entry],
-            ages: vec![Some(Duration::ZERO)],
-            at: None,
-            last: Revision(9),
-        })
+        let (revision, age) = (Revision(9), Some(Duration::ZERO));
+        let entry = Entry { key: KEY.to_owned(), revision, content, age };
+        Ok(Listing { entries: vec![entry], at: None, last: revision })
     }
 
     fn write(

@@ -16,7 +16,7 @@
 
 mod notes;
 
-use super::lifetime::{LIFE, lifetime};
+use super::lifetime::{LIFE, lifetime, read_with_age};
 use super::mark;
 use super::name::{MARK_KEY, READ_KEY};
 use super::{
@@ -58,7 +58,7 @@ fn to_content(lease: Option<&LeaseEntry>, attempt: u64, host: &str) -> Content {
 }
 
 fn to_stored(entry: Option<Entry>) -> StoredLease {
-    let Some(Entry { key, revision, content }) = entry else {
+    let Some(Entry { key, revision, content, .. }) = entry else {
         return StoredLease { revision: Revision(0), attempt: 0, lease: None };
     };
     // Only entries of leases that are expired have a time after which a server removes them.
@@ -139,8 +139,8 @@ impl Leases {
     /// When there was no answer by the deadline, or the bucket was made anew since.
     pub fn read(&mut self, name: &Name, by: Instant) -> StoreResult<StoredLease> {
         // A listing is of the bucket that was opened.
-        let listing = self.bucket.list(Selection::Key(&self.key(name)), by)?;
-        Ok(to_stored(listing.entries.into_iter().next()))
+        let key = self.key(name);
+        Ok(to_stored(read_with_age(&mut *self.bucket, &key, by)?))
     }
 
     /// Writes a lease in the place of this revision, by the command of this number; `None`: it is
@@ -210,7 +210,12 @@ mod tests {
     use super::*;
 
     fn entry(revision: u64, content: Content) -> Option<Entry> {
-        Some(Entry { key: "lease.db.e8c3e".to_owned(), revision: Revision(revision), content })
+        Some(Entry {
+            key: "lease.db.e8c3e".to_owned(),
+            revision: Revision(revision),
+            content,
+            age: None,
+        })
     }
 
     fn lease(term: Option<u64>) -> LeaseEntry {

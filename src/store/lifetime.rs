@@ -21,8 +21,7 @@ pub(super) fn lifetime_up_to(most: Duration, content: &Content) -> Option<Durati
     (lifetime <= most).then_some(lifetime)
 }
 
-/// Reads the entry of a key, and how long ago it was written, by the clock of the store. Where the
-/// store does not tell, it counts as written now.
+/// Reads the entry of a key with its age.
 ///
 /// # Errors
 ///
@@ -31,14 +30,13 @@ pub(crate) fn read_with_age(
     bucket: &mut dyn Bucket,
     key: &str,
     deadline: Instant,
-) -> StoreResult<Option<(Entry, Duration)>> {
-    let listing = bucket.list(Selection::Key(key), deadline)?;
-    let found = listing.entries.into_iter().zip(listing.ages).next();
-    Ok(found.map(|(entry, age)| (entry, age.unwrap_or_default())))
+) -> StoreResult<Option<Entry>> {
+    Ok(bucket.list(Selection::Key(key), deadline)?.entries.pop())
 }
 
-/// Returns for how much longer an entry of this age stands that lasts so long; `None` if that is
-/// over.
-pub(super) fn left_of(lasts: Duration, age: Duration) -> Option<Duration> {
-    Some(lasts.saturating_sub(age)).filter(|left| !left.is_zero())
+/// Returns for how much longer an entry stands that lasts so long; `None` if that is over. Where
+/// the store does not tell its age, it counts as written now.
+pub(super) fn left_of(lasts: Duration, entry: &Entry) -> Option<Duration> {
+    let left = lasts.saturating_sub(entry.age.unwrap_or_default());
+    Some(left).filter(|left| !left.is_zero())
 }

@@ -193,11 +193,11 @@ impl LockKey {
         let (key, by) = (self.keys[0].key.clone(), sys::now().after(self.read_max));
         let of_seat = switchover::key_of(&key, request.seat);
         let Ok(found) = read_with_age(&mut *self.bucket, &of_seat, by) else { return };
-        let standing = found.as_ref().and_then(|(entry, age)| switchover::standing(entry, *age));
+        let standing = found.as_ref().and_then(switchover::standing);
         if standing.is_some_and(|(other, _)| other.term == request.term) {
             return;
         }
-        let at = found.map_or(Revision(0), |(entry, _)| entry.revision);
+        let at = found.map_or(Revision(0), |entry| entry.revision);
         let (expected, content) = (Expected::Key(at), switchover::to_content(request));
         let written = self.bucket.write(&of_seat, expected, &content, None, by);
         // The bucket may have no hints.

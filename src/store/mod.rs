@@ -138,6 +138,9 @@ pub struct Entry {
     pub revision: Revision,
     /// The stored content.
     pub content: Content,
+    /// How long ago it was written, by the clock of the store; `None` where the store does not
+    /// tell, and if it was not listed.
+    pub age: Option<Duration>,
 }
 
 /// The condition of a write: the revision of a key, 0 if the key must have no entry.
@@ -198,9 +201,6 @@ impl<'a> Selection<'a> {
 pub struct Listing {
     /// The entries, one for each key, tombstones included, in the order of the keys.
     pub entries: Vec<Entry>,
-    /// How long ago each of these entries was written, by the clock of the store; `None` where the
-    /// store does not tell.
-    pub ages: Vec<Option<Duration>>,
     /// The time of the store when it was asked, if the store tells its time.
     pub at: Option<StoreTime>,
     /// The listing is complete up to this revision of the bucket.

@@ -91,12 +91,10 @@ pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
     })
 }
 
-/// Returns the pause in an entry of this age, and how long it lasts still; `None` if it is over, or
-/// none.
-pub(crate) fn standing(entry: &Entry, age: Duration) -> Option<(StoredPause, Duration)> {
+/// Returns the pause in an entry, and how long it lasts still; `None` if it is over, or none.
+pub(crate) fn standing(entry: &Entry) -> Option<(StoredPause, Duration)> {
     let pause = from_content(&entry.content)?;
-    let left = left_of(pause.lasts, age)?;
-    Some((pause, left))
+    left_of(pause.lasts, entry).map(|left| (pause, left))
 }
 
 /// Reads what stands under the key of the pause, as the agents are to observe it.
@@ -112,8 +110,8 @@ pub(crate) fn read(
     let found = read_with_age(bucket, &key_of(key), deadline)?;
     // The age is that at the server: the end of the pause is never too early.
     let read_at = sys::now();
-    let Some((entry, age)) = found else { return Ok(PauseEntry::default()) };
-    let pause = standing(&entry, age).map(|(StoredPause { by, reason, .. }, left)| Pause {
+    let Some(entry) = found else { return Ok(PauseEntry::default()) };
+    let pause = standing(&entry).map(|(StoredPause { by, reason, .. }, left)| Pause {
         until: read_at.after(left),
         by,
         reason,
@@ -150,7 +148,7 @@ mod tests {
     fn each_serial_number_is_higher_than_the_one_before() {
         let entry = |serial| {
             let (key, content) = (key_of("web"), to_content(None, serial));
-            Entry { key, revision: crate::core::Revision(1), content }
+            Entry { key, revision: crate::core::Revision(1), content, age: None }
         };
         let first = next_serial(None, 0);
         assert!(next_serial(Some(&entry(1)), 0) >= first, "no lost one is as high");

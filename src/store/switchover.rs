@@ -84,11 +84,10 @@ pub(crate) fn from_content(content: &Content) -> Option<Switchover> {
     })
 }
 
-/// Returns the request in an entry of this age, and how long it lasts still; `None` if it is over.
-pub(crate) fn standing(entry: &Entry, age: Duration) -> Option<(Switchover, Duration)> {
+/// Returns the request in an entry, and how long it lasts still; `None` if it is over.
+pub(crate) fn standing(entry: &Entry) -> Option<(Switchover, Duration)> {
     let switchover = from_content(&entry.content)?;
-    let left = left_of(switchover.lasts, age)?;
-    Some((switchover, left))
+    left_of(switchover.lasts, entry).map(|left| (switchover, left))
 }
 
 /// Reads the request for a seat of the agents of a key as its holder is to follow it; `None` if
@@ -104,15 +103,14 @@ pub(crate) fn read(
     deadline: Instant,
 ) -> StoreResult<Option<SwitchoverRequest>> {
     let began = sys::now();
-    let Some((entry, age)) = read_with_age(bucket, &key_of(key, seat), deadline)? else {
-        return Ok(None);
-    };
-    Ok(standing(&entry, age).map(|(Switchover { seat, term, to, .. }, left)| SwitchoverRequest {
+    let found = read_with_age(bucket, &key_of(key, seat), deadline)?;
+    let request = |(Switchover { seat, term, to, .. }, left)| SwitchoverRequest {
         seat,
         term,
         to,
         until: began.after(left),
-    }))
+    };
+    Ok(found.as_ref().and_then(standing).map(request))
 }
 
 #[cfg(test)]

@@ -191,16 +191,16 @@ impl Tickets {
         // Which keys have to be read for this name.
         let wanted = |key: &str| earlier_keys.may_have(key) && may_conflict(&self.own.name, key);
         let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
-        let Listing { entries, ages, at, last } = self.bucket.list(selection, deadline)?;
+        let Listing { entries, at, last } = self.bucket.list(selection, deadline)?;
         let is_ended = |entry: &&Entry| {
             entry.content.is_tombstone() && entry.content.attempt() == Some(self.own.attempt)
         };
         let ended = entries.iter().filter(is_ended).map(|entry| entry.key.clone()).collect();
-        let with_time = |(entry, age): (Entry, Option<Duration>)| {
-            let stored_at = at.zip(age).map(|(at, age)| at.before(age));
+        let with_time = |entry: Entry| {
+            let stored_at = at.zip(entry.age).map(|(at, age)| at.before(age));
             standing(entry).map(|stored| StoredTicket { stored_at, ..stored })
         };
-        let standing = entries.into_iter().zip(ages).filter_map(with_time).collect();
+        let standing = entries.into_iter().filter_map(with_time).collect();
         Ok(TicketsListed { standing, ended, last, at })
     }
 

@@ -73,7 +73,7 @@ fn is_known(body: &[u8]) -> bool {
     let record = Record { token, lease };
     let content = to_content(&record);
     survives(Revision(7), &content);
-    let entry = Entry { key: "k".to_owned(), revision: Revision(7), content };
+    let entry = Entry { key: "k".to_owned(), revision: Revision(7), content, age: None };
     let found = KeyValue::Record(plain(&record));
     assert_eq!(to_key_state(Some(entry)).value, found);
     if let Some((revision, content)) = text::decode_record(&[b"revision 7\n", body].concat()) {

@@ -106,7 +106,7 @@ fn read_back(record: &Record) -> Record {
         panic!("{record:?} is no message");
     };
     let content = answer::content(&message.headers, &message.payload);
-    let entry = Entry { key: "web".to_owned(), revision: Revision(7), content };
+    let entry = Entry { key: "web".to_owned(), revision: Revision(7), content, age: None };
     let key_state = to_key_state(Some(entry));
     let KeyState { revision: Revision(7), value: KeyValue::Record(record) } = key_state else {
         panic!("{record:?} became {key_state:?}");

@@ -49,7 +49,7 @@ pub fn ticket(data: &[u8]) -> bool {
 }
 
 fn stands(key: &str, content: Content) -> Option<StoredTicket> {
-    standing(Entry { key: key.to_owned(), revision: NUMBER, content })
+    standing(Entry { key: key.to_owned(), revision: NUMBER, content, age: None })
 }
 
 fn survives(key: &str, found: &StoredTicket, ticket: &Ticket) {

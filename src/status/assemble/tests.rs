@@ -32,13 +32,17 @@ fn record(key: &str, revision: u64, token: &str, state: RecordState) -> Entry {
         released_to: None,
     };
     let content = record_content(&Record { token: token.to_owned(), lease: Some(lease) });
-    Entry { key: key.to_owned(), revision: Revision(revision), content }
+    Entry { key: key.to_owned(), revision: Revision(revision), content, age: None }
 }
 
-fn ticket(key: &str, number: u64, token: &str, mode: Mode, name: &str) -> Aged<Entry> {
+fn aged(entry: Entry, age: Option<Duration>) -> Entry {
+    Entry { age, ..entry }
+}
+
+fn ticket(key: &str, number: u64, token: &str, mode: Mode, name: &str) -> Entry {
     let ticket = Ticket { mode, token: token.to_owned(), ..Ticket::sample(name) };
     let content = ticket_content(&ticket, None);
-    (Entry { key: key.to_owned(), revision: Revision(number), content }, at(1000))
+    Entry { key: key.to_owned(), revision: Revision(number), content, age: at(1000) }
 }
 
 fn names(all: &[KeyStatus]) -> Vec<(&str, KeyState)> {
@@ -51,7 +55,7 @@ fn who(holders: &[Holder]) -> Vec<(&str, Option<u32>, HolderState)> {
 
 #[test]
 fn of_a_holder_the_record_says_who_and_its_age_until_when() {
-    let all = agents(vec![(record("web", 9, "h1", RecordState::Active), at(1200))], &[]);
+    let all = agents(vec![aged(record("web", 9, "h1", RecordState::Active), at(1200))], &[]);
     let [KeyStatus { holders, state: KeyState::Held, .. }] = &all[..] else { panic!("{all:?}") };
     let [holder] = &holders[..] else { panic!("{holders:?}") };
     assert_eq!((&*holder.token, holder.host.as_deref()), ("h1", Some("on-h1")));
@@ -59,10 +63,10 @@ fn of_a_holder_the_record_says_who_and_its_age_until_when() {
     assert_eq!(holder.priority.as_deref(), Some("2"));
     // T is 3 s; another clock may count 1 % more.
     assert_eq!(holder.expires_in_seconds, Some(Bounds { min: 1.8, max: 1.83 }));
-    let late = agents(vec![(record("web", 9, "h1", RecordState::Active), at(3031))], &[]);
+    let late = agents(vec![aged(record("web", 9, "h1", RecordState::Active), at(3031))], &[]);
     assert_eq!(who(&late[0].holders), [("h1", None, HolderState::Overdue)]);
     assert_eq!(late[0].state, KeyState::Held, "until another takes it");
-    let unknown = agents(vec![(record("web", 9, "h1", RecordState::Taking), None)], &[]);
+    let unknown = agents(vec![aged(record("web", 9, "h1", RecordState::Taking), None)], &[]);
     assert_eq!(who(&unknown[0].holders), [("h1", None, HolderState::Taking)]);
     assert_eq!(unknown[0].holders[0].expires_in_seconds, None);
 }
@@ -72,7 +76,7 @@ fn of_a_holder_the_record_says_who_and_its_age_until_when() {
 fn holders_of_this_version_are_known_to_answer_within_the_largest_r() {
     let plain = |key: &str| {
         let content = Content::new([("X", String::new())], b"h2");
-        (Entry { key: key.to_owned(), revision: Revision(8), content }, at(0))
+        Entry { key: key.to_owned(), revision: Revision(8), content, age: at(0) }
     };
     let mut other = record("db", 7, "h3", RecordState::Active);
     for (name, value) in &mut other.content.headers {
@@ -80,12 +84,12 @@ fn holders_of_this_version_are_known_to_answer_within_the_largest_r() {
             *value = "2500 3 1".to_owned();
         }
     }
-    let released = (record("x", 6, "", RecordState::Released), at(0));
+    let released = aged(record("x", 6, "", RecordState::Released), at(0));
     let entries =
-        vec![(record("web", 9, "h1", RecordState::Active), at(0)), plain("old"), released];
+        vec![aged(record("web", 9, "h1", RecordState::Active), at(0)), plain("old"), released];
     assert_eq!(largest_renewal(&entries[1..2]), None);
     assert_eq!(largest_renewal(&entries), Some(SECOND));
-    let entries = [entries, vec![(other, at(9000))]].concat();
+    let entries = [entries, vec![aged(other, at(9000))]].concat();
     assert_eq!(largest_renewal(&entries), Some(Duration::from_millis(2500)));
     let keys = agents(entries, &["old".to_owned()]);
     let known = |key: &str, token: &str| Known { key: key.into(), name: token.into() };
@@ -96,13 +100,13 @@ fn holders_of_this_version_are_known_to_answer_within_the_largest_r() {
 #[test]
 fn seats_are_one_key_and_a_released_seat_has_no_holder() {
     let entries = vec![
-        (record("web", 9, "h1", RecordState::Active), at(0)),
-        (record("web.1", 8, "", RecordState::Released), at(0)),
-        (record("web.2", 7, "h3", RecordState::Active), at(0)),
+        aged(record("web", 9, "h1", RecordState::Active), at(0)),
+        aged(record("web.1", 8, "", RecordState::Released), at(0)),
+        aged(record("web.2", 7, "h3", RecordState::Active), at(0)),
         // Not a seat: there is no key db.
-        (record("db.1", 6, "h4", RecordState::Active), at(0)),
+        aged(record("db.1", 6, "h4", RecordState::Active), at(0)),
         // Not a seat either.
-        (record("web.old", 5, "h5", RecordState::Active), at(0)),
+        aged(record("web.old", 5, "h5", RecordState::Active), at(0)),
     ];
     let all = agents(entries, &[]);
     let due = [("db.1", KeyState::Held), ("web", KeyState::Held), ("web.old", KeyState::Held)];
@@ -116,7 +120,7 @@ fn seats_are_one_key_and_a_released_seat_has_no_holder() {
 fn a_key_that_putex_030_has_not_written_is_shown_if_it_is_named() {
     let plain = || {
         let content = Content { headers: Vec::new(), payload: b"h1".to_vec() };
-        vec![(Entry { key: "web".to_owned(), revision: Revision(3), content }, at(0))]
+        vec![Entry { key: "web".to_owned(), revision: Revision(3), content, age: at(0) }]
     };
     assert_eq!(agents(plain(), &[]), []);
     let all = agents(plain(), &["web".to_owned()]);
@@ -154,9 +158,8 @@ fn a_lock_is_held_by_those_whom_nobody_blocks_and_others_wait_in_their_order() {
 
 #[test]
 fn a_ticket_that_cannot_be_read_is_shown_as_one_that_holds() {
-    let (mut entry, age) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
-    entry.content.headers.retain(|(name, _)| name != "Putex-Mode");
-    let unreadable = (entry, age);
+    let mut unreadable = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
+    unreadable.content.headers.retain(|(name, _)| name != "Putex-Mode");
     let other = ticket("lock.db.2", 2, "h2", Mode::Exclusive, "db");
     let all = locks(vec![unreadable, other], 15 * SECOND);
     assert_eq!(names(&all), [("db", KeyState::Held)]);
@@ -170,7 +173,7 @@ fn a_lease_that_has_surely_run_out_is_free_and_shows_its_holder() {
         let headers = [("Putex-Life", "60000".to_owned()), ("Putex-Nonce", "7".to_owned())];
         let content = Content::new(headers, b"h1");
         let key = "lease.deploy.web.e8c3e".to_owned();
-        leases(vec![(Entry { key, revision: Revision(9), content }, age)], "8c3e")
+        leases(vec![Entry { key, revision: Revision(9), content, age }], "8c3e")
     };
     for (age, state, of_holder) in [
         (at(59_000), KeyState::Held, HolderState::Active),
@@ -183,28 +186,17 @@ fn a_lease_that_has_surely_run_out_is_free_and_shows_its_holder() {
         assert_eq!(who(&all[0].holders), [("h1", None, of_holder)]);
         assert_eq!(all[0].holders[0].term, Some(9));
     }
-    assert_eq!(
-        leases(
-            vec![(
-                Entry {
-                    key: "lease.x.eold".to_owned(),
-                    revision: Revision(1),
-                    content: Content::default()
-                },
-                None
-            )],
-            "8c3e"
-        ),
-        []
-    );
+    let (key, content) = ("lease.x.eold".to_owned(), Content::default());
+    let other = Entry { key, revision: Revision(1), content, age: None };
+    assert_eq!(leases(vec![other], "8c3e"), []);
 }
 
 #[test]
 fn who_waits_says_for_whom_and_whether_it_is_still_there() {
     let holder = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
-    let (entry, _) = ticket("lock.db.x.2", 2, "h2", Mode::Exclusive, "db/x");
+    let entry = ticket("lock.db.x.2", 2, "h2", Mode::Exclusive, "db/x");
     for (age, state) in [(14_000, HolderState::Waiting), (16_000, HolderState::Overdue)] {
-        let all = locks(vec![holder.clone(), (entry.clone(), at(age))], 15 * SECOND);
+        let all = locks(vec![holder.clone(), aged(entry.clone(), at(age))], 15 * SECOND);
         let [waiter] = &all[1].waiters[..] else { panic!("{all:?}") };
         assert_eq!((waiter.state, waiter.remark.as_deref()), (state, Some("behind h1")));
     }
@@ -214,9 +206,9 @@ fn who_waits_says_for_whom_and_whether_it_is_still_there() {
 /// the others as waiting for it.
 #[test]
 fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
-    let (first, _) = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
-    let (second, _) = ticket("lock.db.2", 2, "h2", Mode::Exclusive, "db");
-    let late = || vec![(first.clone(), at(15_200)), (second.clone(), at(15_300))];
+    let first = ticket("lock.db.1", 1, "h1", Mode::Exclusive, "db");
+    let second = ticket("lock.db.2", 2, "h2", Mode::Exclusive, "db");
+    let late = || vec![aged(first.clone(), at(15_200)), aged(second.clone(), at(15_300))];
     let all = locks(late(), 15 * SECOND);
     assert_eq!(names(&all), [("db", KeyState::Free)]);
     let overdue = HolderState::Overdue;
@@ -230,12 +222,11 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
     let [waiter] = &all[0].waiters[..] else { panic!("{all:?}") };
     assert_eq!((&*waiter.token, waiter.ahead), ("h3", Some(2)));
     // Unless that ticket was granted the lock before the two were restored.
-    let (entry, age) = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
-    let mut granted = entry;
+    let mut granted = ticket("lock.db.3", 3, "h3", Mode::Exclusive, "db");
     granted.content.headers.push(("Putex-Granted".to_owned(), "yes".to_owned()));
     // However young the two look then.
-    for restored in [late(), vec![(first.clone(), at(0)), (second.clone(), at(0))]] {
-        let all = restored.into_iter().chain([(granted.clone(), age)]).collect();
+    for restored in [late(), vec![aged(first.clone(), at(0)), aged(second.clone(), at(0))]] {
+        let all = restored.into_iter().chain([granted.clone()]).collect();
         let all = locks(all, 15 * SECOND);
         let active = HolderState::Active;
         let due = [("h1", None, overdue), ("h2", None, overdue), ("h3", None, active)];
@@ -245,7 +236,7 @@ fn a_lock_whose_tickets_have_all_run_out_is_free_and_shows_who_has_left_them() {
 
 #[test]
 fn a_request_for_switchover_stands_for_the_lock_that_it_names() {
-    let request = |term: u64| {
+    let request = |term: u64, age| {
         let headers = [
             ("Putex-Seat", "0".to_owned()),
             ("Putex-Term", term.to_string()),
@@ -255,7 +246,7 @@ fn a_request_for_switchover_stands_for_the_lock_that_it_names() {
             ("Putex-By", "root@h3".to_owned()),
         ];
         let key = "putex.switchover.web".to_owned();
-        Entry { key, revision: Revision(9), content: Content::new(headers, b"h2") }
+        Entry { key, revision: Revision(9), content: Content::new(headers, b"h2"), age }
     };
     for (term, age, left) in [
         (4, at(10_000), Some(20.0)),
@@ -264,8 +255,8 @@ fn a_request_for_switchover_stands_for_the_lock_that_it_names() {
         (3, at(10_000), None),
         (4, None, None),
     ] {
-        let mut all = agents(vec![(record("web", 8, "h1", RecordState::Active), at(0))], &[]);
-        add_switchovers(&mut all, vec![(request(term), age)]);
+        let mut all = agents(vec![aged(record("web", 8, "h1", RecordState::Active), at(0))], &[]);
+        add_switchovers(&mut all, vec![request(term, age)]);
         let found = all[0].switchover.as_ref();
         assert_eq!(found.map(|it| it.expires_in_seconds), left, "{term} {age:?}");
         assert!(found.is_none_or(|it| it.to == "h2" && it.by == "root@h3"));
@@ -282,10 +273,10 @@ fn a_pause_stands_as_agents_take_it() {
         ("Putex-Serial", "8".to_owned()),
     ];
     let (key, content) = ("putex.pause.web".to_owned(), Content::new(headers, b"kernel"));
-    let entry = Entry { key, revision: Revision(9), content };
+    let entry = Entry { key, revision: Revision(9), content, age: None };
     for (age, left) in [(at(10_000), Some(20.0)), (at(30_000), None), (None, Some(30.0))] {
         let mut all = Vec::new();
-        add_pauses(&mut all, vec![(entry.clone(), age)], SystemTime::UNIX_EPOCH);
+        add_pauses(&mut all, vec![aged(entry.clone(), age)], SystemTime::UNIX_EPOCH);
         let found = all.first().and_then(|status| status.paused.as_ref());
         assert_eq!(found.map(|it| it.expires_in_seconds), left, "{age:?}");
         assert!(found.is_none_or(|it| it.serial == 8 && it.reason == "kernel"));

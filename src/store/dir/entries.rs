@@ -13,8 +13,8 @@ use crate::store::{Content, Entry, Expected, Listing, Selection, StoreResult};
 impl Folder {
     pub(super) fn entry(&self, key: &str) -> StoreResult<Option<Entry>> {
         let record = self.parsed(&Kind::Record.file_of(key), text::decode_record)?;
-        let entry = |(revision, content)| Entry { key: key.to_owned(), revision, content };
-        Ok(record.map(entry))
+        let key = key.to_owned();
+        Ok(record.map(|(revision, content)| Entry { key, revision, content, age: None }))
     }
 
     /// Checks that an entry was written before this number was given. The caller holds the lock.
@@ -26,10 +26,10 @@ impl Folder {
         Err(self.damaged(SEQUENCE, &what))
     }
 
-    /// Returns how long ago an entry was written, by the wall clock; `None` for a ticket, which
-    /// stands however old it is. The caller holds the lock.
-    fn age(&self, entry: &Entry) -> Option<Duration> {
-        let path = self.path.join(Kind::Record.file_of(&entry.key));
+    /// Returns how long ago the entry of a key was written, by the wall clock; `None` for a ticket,
+    /// which stands however old it is. The caller holds the lock.
+    fn age(&self, key: &str) -> Option<Duration> {
+        let path = self.path.join(Kind::Record.file_of(key));
         let written = std::fs::metadata(path).and_then(|metadata| metadata.modified());
         Some(SystemTime::now().duration_since(written.ok()?).unwrap_or_default())
     }
@@ -51,11 +51,12 @@ impl Folder {
             };
             entry.transpose()
         });
-        let entries: Vec<Entry> = entries.collect::<StoreResult<_>>()?;
-        let (ages, last) = (entries.iter().map(|entry| self.age(entry)).collect(), self.last()?);
+        let mut entries: Vec<Entry> = entries.collect::<StoreResult<_>>()?;
+        entries.iter_mut().for_each(|entry| entry.age = self.age(&entry.key));
+        let last = self.last()?;
         let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(StoreTime);
         entries.iter().try_for_each(|entry| self.check_revision(entry.revision, last))?;
-        Ok(Listing { entries, ages, at, last })
+        Ok(Listing { entries, at, last })
     }
 
     /// Stores the content of a key if the condition holds. An error means not stored.

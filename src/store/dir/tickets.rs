@@ -118,7 +118,8 @@ impl Folder {
             }
             ends_at = Some(time.until);
         }
-        Ok(Some((Entry { key: key.to_owned(), revision, content }, ends_at)))
+        let key = key.to_owned();
+        Ok(Some((Entry { key, revision, content, age: None }, ends_at)))
     }
 
     /// Returns the error of a process that cannot tell when tickets end.

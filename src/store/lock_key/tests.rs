@@ -50,7 +50,7 @@ impl Bucket for Flooded {
 
     fn list(&mut self, _selection: Selection<'_>, deadline: Instant) -> StoreResult<Listing> {
         self.get("k", deadline)?;
-        Ok(Listing { entries: Vec::new(), ages: Vec::new(), at: None, last: Revision(0) })
+        Ok(Listing { entries: Vec::new(), at: None, last: Revision(0) })
     }
 
     fn write(

@@ -55,7 +55,7 @@ pub(crate) fn entry(subject: &str, stored: &Stored) -> Entry {
     // The name of a bucket has no dot.
     let key = subject.splitn(3, '.').nth(2).unwrap_or_default().to_owned();
     let content = content(&Headers::parse(&stored.headers), &stored.data);
-    Entry { key, revision: Revision(stored.seq), content }
+    Entry { key, revision: Revision(stored.seq), content, age: None }
 }
 
 /// Returns the subject and the revision of a republished message, `None` when the message

@@ -49,7 +49,7 @@ impl NatsStore {
             found.is_in_memory = info.config["storage"] == "memory";
             found.remarks.push(format!("bucket {bucket}: exists and is fit for a lock"));
             let subjects: Vec<_> = keys.iter().map(|key| self.subject_of(key)).collect();
-            self.read_all(&subjects, deadline)?;
+            self.read_all(&subjects, None, deadline)?;
             found.created = Some(info.created);
             found.late = info.late;
         } else {

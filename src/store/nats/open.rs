@@ -55,7 +55,7 @@ impl NatsStore {
             remarks.push(format!("bucket {bucket}: did not exist and was created"));
         }
         remarks.extend(accepted.remarks);
-        let mut entries = self.read_all(&subjects, deadline)?;
+        let mut entries = self.read_all(&subjects, None, deadline)?;
         let epoch = entries.pop().flatten();
         let known = epoch.and_then(|entry| Some((epoch_of(&entry)?, entry.revision)));
         let (epoch, written) = match (known, how.makes_bucket) {

@@ -8,7 +8,7 @@ use super::{Kind, MADE_ANEW, NO_LEADER, NatsStore, answer};
 use crate::core::tickets::grab::CLOCKS_MARGIN;
 use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision};
-use crate::nats::jetstream::{self, StreamInfo};
+use crate::nats::jetstream::{self, Stored, StreamInfo};
 use crate::nats::{Message, Outgoing};
 use crate::store::{Entry, Listing, Selection, StoreError, StoreResult, name};
 
@@ -50,27 +50,17 @@ impl NatsStore {
 
     /// Reads a key from the stream's leader.
     pub(super) fn read(&mut self, subject: &str, deadline: Instant) -> StoreResult<Option<Entry>> {
-        Ok(self.read_all(&[subject.to_owned()], deadline)?.pop().flatten())
+        Ok(self.read_all(&[subject.to_owned()], None, deadline)?.pop().flatten())
     }
 
-    /// Reads keys from the stream's leader, many at once, and returns the entries in their
-    /// order.
+    /// Reads keys from the stream's leader, many at once, and returns the entries in their order,
+    /// with their ages if the time of the server is known.
     pub(super) fn read_all(
         &mut self,
         subjects: &[String],
+        time: Option<SystemTime>,
         deadline: Instant,
     ) -> StoreResult<Vec<Option<Entry>>> {
-        let read = self.read_with_times(subjects, deadline)?;
-        Ok(read.into_iter().map(|read| read.map(|(entry, _)| entry)).collect())
-    }
-
-    /// As [`NatsStore::read_all`], with the times at which the entries were stored, by the clock of
-    /// the server.
-    fn read_with_times(
-        &mut self,
-        subjects: &[String],
-        deadline: Instant,
-    ) -> StoreResult<Vec<Option<(Entry, SystemTime)>>> {
         let target = self.get_target();
         let mut entries = Vec::new();
         for subjects in subjects.chunks(READS_AT_ONCE) {
@@ -79,7 +69,7 @@ impl NatsStore {
             let replies = self.client.requests(&requests, self.answer_by(deadline));
             let replies = replies.map_err(|error| self.request_error(&target, &error))?;
             for (subject, reply) in subjects.iter().zip(&replies) {
-                entries.push(self.entry_in(subject, reply)?);
+                entries.push(self.entry_in(subject, reply, time)?);
             }
         }
         Ok(entries)
@@ -90,16 +80,18 @@ impl NatsStore {
         format!("{}.STREAM.MSG.GET.{}", self.settings.api, self.stream)
     }
 
-    /// Returns the entry in the reply to a request to read its subject, if there is one, and when
-    /// it was stored.
+    /// Returns the entry in the reply to a request to read its subject, if there is one, with its
+    /// age if the time of the server is known.
     fn entry_in(
         &mut self,
         subject: &str,
         reply: &Message,
-    ) -> StoreResult<Option<(Entry, SystemTime)>> {
+        time: Option<SystemTime>,
+    ) -> StoreResult<Option<Entry>> {
         let stored = jetstream::stored(&reply.payload, subject);
         let stored = stored.map_err(|failure| self.api_error(subject, &failure))?;
-        Ok(stored.map(|stored| (answer::entry(subject, &stored), stored.time)))
+        let entry = |it: Stored| Entry { age: age(it.time, time), ..answer::entry(subject, &it) };
+        Ok(stored.map(entry))
     }
 
     /// Lists the selected keys. STREAM.INFO names the keys and MSG.GET returns their entries, both
@@ -117,7 +109,7 @@ impl NatsStore {
             let (named, beside) = self.name_all(selection, deadline)?;
             let read = match beside.filter(|_| !named.subjects.is_empty()) {
                 Some(entry) => vec![Some(entry)],
-                None => self.read_with_times(&named.subjects, deadline)?,
+                None => self.read_all(&named.subjects, named.time, deadline)?,
             };
             let subjects = named.subjects.iter().zip(&read);
             let missing = subjects.filter(|(_, entry)| entry.is_none());
@@ -130,12 +122,10 @@ impl NatsStore {
                     continue;
                 }
             }
-            let aged = read.into_iter().flatten();
-            let aged = aged.map(|(entry, stored)| (entry, age(stored, named.time)));
-            let (entries, ages) = aged.unzip();
+            let entries = read.into_iter().flatten().collect();
             let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).ok();
             let at = named.time.and_then(since_epoch).map(StoreTime);
-            return Ok(Listing { entries, ages, at, last: Revision(named.last_seq) });
+            return Ok(Listing { entries, at, last: Revision(named.last_seq) });
         }
     }
 
@@ -145,7 +135,7 @@ impl NatsStore {
         &mut self,
         selection: Selection<'_>,
         deadline: Instant,
-    ) -> StoreResult<(StreamInfo, Option<(Entry, SystemTime)>)> {
+    ) -> StoreResult<(StreamInfo, Option<Entry>)> {
         let filter = match selection {
             Selection::Key(key) => self.subject_of(key),
             Selection::Below { prefix: "", .. } => self.subject_of(">"),
@@ -161,8 +151,8 @@ impl NatsStore {
         let replies = self.client.requests(&requests, self.answer_by(deadline));
         let replies = replies.map_err(|error| self.request_error("listing", &error))?;
         let named = self.named(&replies[0], selection)?;
-        let read = replies.get(1).map(|reply| self.entry_in(&filter, reply)).transpose()?;
-        Ok((named, read.flatten()))
+        let read = replies.get(1).map(|reply| self.entry_in(&filter, reply, named.time));
+        Ok((named, read.transpose()?.flatten()))
     }
 
     /// Returns the state of the bucket in this reply, with the selected ones of the keys that it

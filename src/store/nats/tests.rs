@@ -164,7 +164,7 @@ fn a_single_key_and_its_age_take_one_round_trip() {
         (&*listing.entries[0].key, &*listing.entries[0].content.payload),
         ("putex.pause.web", &b"v"[..])
     );
-    assert_eq!(listing.ages, [Some(Duration::from_secs(5))]);
+    assert_eq!(listing.entries[0].age, Some(Duration::from_secs(5)));
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub(crate) fn to_content(ticket: &Ticket, number: Option<Revision>) -> Content {
 
 /// Converts an entry into a ticket; `None` if it has ended.
 pub(crate) fn standing(entry: Entry) -> Option<StoredTicket> {
-    let Entry { key, revision, content } = entry;
+    let Entry { key, revision, content, .. } = entry;
     if content.is_tombstone() {
         return None;
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn entry(key: &str, revision: u64, content: Content) -> Entry {
-        Entry { key: key.to_owned(), revision: Revision(revision), content }
+        Entry { key: key.to_owned(), revision: Revision(revision), content, age: None }
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn an_entry_comes_back_as_it_was_written(make: Make<'_>) {
         assert!(next > revision);
         revision = next;
         let key = "a.b".to_owned();
-        let entry = Entry { key, revision, content };
+        let entry = Entry { key, revision, content, age: None };
         assert!(!entry.content.is_tombstone());
         assert_eq!(store.get("a.b", soon()), Ok(Some(entry)));
     }
@@ -142,7 +142,8 @@ fn a_tombstone_is_an_entry(make: Make<'_>) {
     assert_eq!((entry.revision, &entry.content), (ended, &end));
     assert!(entry.content.is_tombstone());
     let listing = list(&mut *store, "lock", soon()).expect("a listing");
-    assert_eq!(listing.entries, [entry]);
+    let age = listing.entries[0].age;
+    assert_eq!(listing.entries, [Entry { age, ..entry }]);
     let again = store.write("lock.a", Expected::Key(Revision(0)), &end, None, soon());
     assert_moved(&again, ended);
     stored(&mut *store, "lock.a", Expected::Key(ended), "anew");
@@ -211,7 +212,7 @@ fn a_listing_has_the_keys_below_its_prefix_and_no_other(make: Make<'_>) {
     assert_eq!(keys, ["job.B", "job.a/b", "job.b.c"]);
     assert_eq!(listing.last, last);
     for entry in listing.entries {
-        assert_eq!(get(&mut *store, &entry.key), Some(entry.clone()));
+        assert_eq!(get(&mut *store, &entry.key), Some(Entry { age: None, ..entry.clone() }));
         let (key, expected) = (entry.key, Expected::Key(entry.revision));
         let renewed = stored(&mut *store, &key, expected, "renewed");
         let listing = list(&mut *store, "job", soon()).expect("a listing");

@@ -38,7 +38,8 @@ fn of_an_entry_that_was_replaced_the_age_is_none_to_speak_of(make: Make<'_>) {
         store
             .list(Selection::Below { prefix: "", wanted: &is_web }, soon())
             .expect("a listing")
-            .ages[0]
+            .entries[0]
+            .age
             .expect("an age")
     };
     until_true("its age", || age(&mut *store) >= QUIET);
