@@ -1,10 +1,10 @@
-//! The log of a process: env_logger decides which lines are logged and calls the form of
-//! [`Destination`], a queue keeps them, and a thread writes them. Nobody waits for the queue: a
-//! reader that stops reading costs lines, which are counted, and nothing else.
+//! The log of a process: env_logger decides which lines are logged, [`Destination`] gives them
+//! their form, a queue keeps them, and a thread writes them. Nobody waits for the queue: a reader
+//! that stops reading costs lines, which are counted, and nothing else.
 
 use std::env;
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -70,22 +70,6 @@ impl Shared {
     }
 }
 
-/// The writer to which env_logger writes whole lines.
-struct QueueWriter(Arc<Shared>);
-
-impl Write for QueueWriter {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.0.queue.try_send(line.to_vec()).is_err() {
-            self.0.dropped.fetch_add(1, Relaxed);
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl LogQueue {
     /// Takes the process's log over. `subject` stands in every line: the key. No line below the
     /// lowest level is written, 1 errors, 2 warnings, and so on, but for those that `RUST_LOG`
@@ -134,17 +118,18 @@ impl LogQueue {
         sys::start_small_thread("putex-log", move || thread.work())?;
         let mut builder = env_logger::Builder::new();
         builder.filter_level(level).parse_filters(directives);
-        builder.target(Target::Pipe(Box::new(QueueWriter(Arc::clone(&shared)))));
+        // The form of a line puts it into the queue itself.
+        builder.target(Target::Pipe(Box::new(io::sink())));
         let (subject, form_shared) = (subject.to_owned(), Arc::clone(&shared));
-        builder.format(move |line, record| {
+        builder.format(move |_, record| {
             let mut commands = Command::ALL.into_iter();
             let from = commands.find(|command| command.name() == record.target());
-            if !form_shared.has_room(from) {
-                form_shared.dropped.fetch_add(1, Relaxed);
-                return Err(ErrorKind::WouldBlock.into());
-            }
             let text = record.args().to_string();
-            line.write_all(&destination.line(&subject, record.level(), from, &text))
+            let line = destination.line(&subject, record.level(), from, &text);
+            if !form_shared.has_room(from) || form_shared.queue.try_send(line).is_err() {
+                form_shared.dropped.fetch_add(1, Relaxed);
+            }
+            Ok(())
         });
         Ok((LogQueue { destination, shared }, builder.build()))
     }
