@@ -15,7 +15,9 @@ pub(crate) mod entry;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use self::entry::{RELEASED, name_of, notes_to_content, standing, to_content, to_notes, tombstone};
+use self::entry::{
+    RELEASED, key_of, name_of, notes_to_content, standing, to_content, to_notes, tombstone,
+};
 use super::mark;
 use super::name::{MARK_KEY, TICKET_ROOT};
 use super::pace::Pace;
@@ -40,11 +42,7 @@ const NOTES_ROOT: &str = "putex.seen";
 /// The tickets in a bucket. Every call returns at its deadline at the latest.
 pub struct Tickets {
     bucket: Box<dyn Bucket>,
-    /// The prefix of the keys of all tickets that may conflict.
-    home: String,
     own: Ticket,
-    /// The key of the own ticket without its last element.
-    prefix: String,
     notes_key: String,
     /// The bucket was lost, or could not be opened.
     is_lost: bool,
@@ -55,15 +53,10 @@ impl Tickets {
     /// Returns the tickets that may conflict with this one. The notes are those of processes that
     /// have this clock.
     pub fn new(bucket: Box<dyn Bucket>, ticket: &Ticket, clock: &str) -> Tickets {
-        let elements = ticket.name.elements();
-        let home = format!("{TICKET_ROOT}.{}", elements[0]);
-        let elements = elements.join(".");
         Tickets {
             bucket,
-            home,
             own: ticket.clone(),
-            prefix: format!("{TICKET_ROOT}.{elements}"),
-            notes_key: notes_key(&elements, clock),
+            notes_key: notes_key(&ticket.name, clock),
             is_lost: false,
             pace: Pace::new(ticket.lifetime / 4),
         }
@@ -86,7 +79,7 @@ impl Tickets {
 
     /// Returns the key of the own ticket with this last element.
     fn key(&self, element: &str) -> String {
-        format!("{}.{element}", self.prefix)
+        key_of(&self.own.name, element)
     }
 
     /// Performs a request for the ticket with this last element, on behalf of `who`; returns `None`
@@ -190,7 +183,9 @@ impl Tickets {
     ) -> StoreResult<TicketsListed> {
         // Which keys have to be read for this name.
         let wanted = |key: &str| earlier_keys.may_have(key) && may_conflict(&self.own.name, key);
-        let selection = Selection::Below { prefix: &self.home, wanted: &wanted };
+        // All tickets that may conflict have the first element of the name.
+        let prefix = format!("{TICKET_ROOT}.{}", self.own.name.elements()[0]);
+        let selection = Selection::Below { prefix: &prefix, wanted: &wanted };
         let Listing { entries, at, last } = self.bucket.list(selection, deadline)?;
         let is_ended = |entry: &&Entry| {
             entry.content.is_tombstone() && entry.content.attempt() == Some(self.own.attempt)
@@ -230,8 +225,8 @@ impl Tickets {
 
 /// Returns the key of the notes of processes that have this clock. A process without a clock reads
 /// none.
-fn notes_key(elements: &str, clock: &str) -> String {
-    format!("{NOTES_ROOT}.{elements}.{clock}").trim_end_matches('.').to_owned()
+fn notes_key(name: &Name, clock: &str) -> String {
+    format!("{NOTES_ROOT}.{}.{clock}", name.elements().join(".")).trim_end_matches('.').to_owned()
 }
 
 /// Returns how long the marker stays with which an owner ends the ticket of a key. A ticket of
@@ -345,7 +340,7 @@ mod tests {
         assert!(Name::parse(&format!("{name}a")).is_err());
         let boot = "f38e64af-6798-4d4c-96c4-b87614ae7e0f";
         for clock in [boot, ""] {
-            name::valid_key(&notes_key(&name.to_string(), clock)).expect("it is valid");
+            name::valid_key(&notes_key(&name, clock)).expect("it is valid");
         }
     }
 }

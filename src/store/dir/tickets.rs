@@ -33,7 +33,6 @@ use super::text::{self, Kind};
 use super::ticket_time::{TicketTime, UNTIL};
 use crate::core::tickets::{Name, StoredTicket, Ticket};
 use crate::core::{Instant, Revision};
-use crate::store::name::TICKET_ROOT;
 use crate::store::tickets::entry;
 use crate::store::{Entry, StoreError, StoreResult};
 use crate::sys;
@@ -226,7 +225,7 @@ impl Entered<'_> {
     /// When it cannot be written; then there is none.
     pub fn add(&self, ticket: &Ticket) -> StoreResult<OwnTicket> {
         let number = self.next()?;
-        let file_name = Kind::Held.file_of(&key_of(ticket, number));
+        let file_name = Kind::Held.file_of(&entry::key_of(&ticket.name, number));
         let body = text::encode_record(number, &entry::to_content(ticket, Some(number)));
         let (file, inherited) = self.create(&file_name, &file_name, &body)?;
         self.remove_some(number);
@@ -309,7 +308,7 @@ impl Entered<'_> {
         let time = TicketTime { written: sys::now(), until, boot: folder.boot.clone() };
         let mut content = entry::to_content(ticket, Some(number));
         content.headers.push((UNTIL.to_owned(), time.to_text()));
-        let name = Kind::Until.file_of(&key_of(ticket, number));
+        let name = Kind::Until.file_of(&entry::key_of(&ticket.name, number));
         folder.replace(&name, &text::encode_record(revision, &content))?;
         self.remove_some(revision);
         Ok(number)
@@ -347,10 +346,6 @@ pub fn wait_for_end(file: File) -> io::Result<()> {
     // Each waiter locks a byte of its own: one that is stopped while it has the lock keeps no other
     // waiting. The lock ends with the file.
     raw::lock_byte(file, sys::random()? as u32)
-}
-
-fn key_of(ticket: &Ticket, number: Revision) -> String {
-    format!("{TICKET_ROOT}.{}.{number}", ticket.name.elements().join("."))
 }
 
 /// Returns the name and the number in the key of a ticket; `None` for another key.

@@ -14,9 +14,11 @@
 //!
 //! The payload is the token. The entry of notes has `Putex-Seen` alone: [`Observed`].
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use super::super::lifetime::{LIFE, lifetime};
+use super::super::name::TICKET_ROOT;
 use super::super::{ATTEMPT, Content, Entry, OPERATION};
 use crate::core::tickets::{Mode, Name, RunsOut, SLOTS_MAX, StoredTicket, Ticket, Unreadable};
 use crate::core::time::{Instant, StoreTime};
@@ -118,6 +120,11 @@ fn from_content(key: &str, content: &Content) -> Result<Ticket, String> {
         counts_if_stored_by: by.transpose()?.map(|ms| StoreTime(Duration::from_millis(ms))),
         runs_out: runs_out.transpose()?,
     })
+}
+
+/// Returns the key of a ticket for a name.
+pub(crate) fn key_of(name: &Name, last_element: impl Display) -> String {
+    format!("{TICKET_ROOT}.{}.{last_element}", name.elements().join("."))
 }
 
 /// Returns the name in the key of a ticket.
