@@ -43,11 +43,16 @@ impl NatsStore {
         self.client.connect(deadline)?;
         let deadline = deadline.min(sys::now().after(OPEN_MAX));
         self.subscribe(how.subscribed)?;
-        let found = match how.makes_bucket {
-            true => Some(self.find_or_create(deadline)?),
-            false => self.find(deadline)?.map(|info| (info, false)),
-        };
-        let Some((info, created)) = found else { return Ok(None) };
+        let (mut found, mut created) = (self.find(deadline)?, false);
+        if found.is_none() && how.makes_bucket {
+            created = self.create(deadline)?;
+            found = self.find(deadline)?;
+            if found.is_none() {
+                let text = format!("bucket: {} was made and is gone", self.stream);
+                return Err(Kind::Unreachable.error(text));
+            }
+        }
+        let Some(info) = found else { return Ok(None) };
         let accepted = self.accept_bucket(&info)?;
         let bucket = &self.settings.bucket;
         let mut remarks = Vec::from_iter(self.client.server().map(describe_server));
@@ -139,18 +144,6 @@ impl NatsStore {
         let others = others.filter(|_| api == API);
         let others = others.map(|text| format!("bucket {bucket}: server {address} {text}"));
         alone.into_iter().chain(others).collect()
-    }
-
-    /// Returns the bucket, and whether this call created it.
-    pub(super) fn find_or_create(&mut self, deadline: Instant) -> StoreResult<(StreamInfo, bool)> {
-        if let Some(info) = self.find(deadline)? {
-            return Ok((info, false));
-        }
-        let created = self.create(deadline)?;
-        let found = self.find(deadline)?;
-        let gone =
-            || Kind::Unreachable.error(format!("bucket: {} was made and is gone", self.stream));
-        Ok((found.ok_or_else(gone)?, created))
     }
 
     /// Returns the bucket once its creation is complete, `None` when there is none.

@@ -201,7 +201,7 @@ fn a_bucket_without_a_leader_is_not_called_fit() {
 
 #[test]
 fn a_bucket_without_a_leader_is_neither_opened_nor_made() {
-    let found = with_answers(&[&remembered()], NatsStore::find_or_create);
+    let found = with_answers(&[&remembered()], |store, by| store.open_now(Opening::make(&[]), by));
     let Err(StoreError { kind: Kind::Unreachable, text }) = found else {
         panic!("believed: {found:?}");
     };
