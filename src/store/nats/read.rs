@@ -129,8 +129,8 @@ impl NatsStore {
         }
     }
 
-    /// Has the leader name the selected keys. A single key is read beside: an agent on a slow link
-    /// has not the time for one request after the other.
+    /// Returns the state of the bucket, in which the leader names the selected keys. A single key
+    /// is read beside: an agent on a slow link has not the time for one request after the other.
     fn name_all(
         &mut self,
         selection: Selection<'_>,
@@ -150,23 +150,15 @@ impl NatsStore {
         }
         let replies = self.client.requests(&requests, self.answer_by(deadline));
         let replies = replies.map_err(|error| self.request_error("listing", &error))?;
-        let named = self.named(&replies[0], selection)?;
-        let read = replies.get(1).map(|reply| self.entry_in(&filter, reply, named.time));
-        Ok((named, read.transpose()?.flatten()))
-    }
-
-    /// Returns the state of the bucket in this reply, with the selected ones of the keys that it
-    /// names.
-    fn named(&mut self, reply: &Message, selection: Selection<'_>) -> StoreResult<StreamInfo> {
         let home = self.subject_of("").len();
-        let info = jetstream::stream_info(&reply.payload);
-        let mut info = info.map_err(|failure| self.api_error("listing", &failure))?;
-        if !info.has_leader {
+        let info = jetstream::stream_info(&replies[0].payload);
+        let mut named = info.map_err(|failure| self.api_error("listing", &failure))?;
+        if !named.has_leader {
             let text = format!("listing: {} {NO_LEADER}", self.stream);
             return Err(Kind::Unreachable.error(text));
         }
         // The holders of the tickets of a lost bucket may still run their commands.
-        if info.created != self.open_bucket()?.created {
+        if named.created != self.open_bucket()?.created {
             return Err(self.lose(MADE_ANEW));
         }
         // A subject that is no key of putex is left out: one that is not UTF-8 cannot be read.
@@ -174,8 +166,9 @@ impl NatsStore {
             let key = subject.get(home..).filter(|key| selection.selects(key));
             key.is_some_and(|key| name::valid_key(key).is_ok())
         };
-        info.subjects.retain(is_wanted);
-        Ok(info)
+        named.subjects.retain(is_wanted);
+        let read = replies.get(1).map(|reply| self.entry_in(&filter, reply, named.time));
+        Ok((named, read.transpose()?.flatten()))
     }
 }
 
