@@ -69,17 +69,6 @@ fn count(pace: &mut Pace, bytes: usize, now: Instant) -> Duration {
 }
 
 impl MicroService {
-    pub(super) fn new(service: Service) -> MicroService {
-        MicroService {
-            service,
-            pace: Pace::of(EVERY, sys::now()),
-            subscriptions: Vec::new(),
-            paused_until: None,
-            stats: EndpointStats::default(),
-            waiting: Vec::new(),
-        }
-    }
-
     /// Forgets the subscriptions and the waiting clients of a connection that is lost.
     pub(super) fn forget_connection(&mut self) {
         self.subscriptions.clear();
@@ -113,7 +102,15 @@ impl NatsStore {
     /// [`wait`]: crate::store::Bucket::wait
     #[must_use]
     pub fn with_service(self, service: Service) -> NatsStore {
-        NatsStore { micro: Some(MicroService::new(service)), ..self }
+        let micro = MicroService {
+            service,
+            pace: Pace::of(EVERY, sys::now()),
+            subscriptions: Vec::new(),
+            paused_until: None,
+            stats: EndpointStats::default(),
+            waiting: Vec::new(),
+        };
+        NatsStore { micro: Some(micro), ..self }
     }
 
     /// Subscribes to the requests to the service, unless that was done on this connection, or is
