@@ -288,13 +288,16 @@ impl Bucket for NatsStore {
             return Written::Denied(error);
         }
         let subject = self.subject_of(key);
-        let target = self.target(&subject);
-        let expected = expected_headers(expected, &self.settings.bucket);
-        let expected = expected.iter().map(|(name, value)| (*name, &**value));
-        let ttl = lasts.filter(|_| has_ttl);
-        let ttl = ttl.map(|time| format!("{}s", time.as_millis().div_ceil(1000)));
-        let ttl = ttl.as_deref().map(|time| ("Nats-TTL", time));
-        let headers: Vec<_> = expected.chain(ttl).chain(sendable(content)).collect();
+        // A bucket of another domain or account is reached through its API.
+        let target = match &*self.settings.api {
+            API => subject.clone(),
+            api => format!("{api}.{subject}"),
+        };
+        let mut own = expected_headers(expected, &self.settings.bucket);
+        let seconds = |time: Duration| format!("{}s", time.as_millis().div_ceil(1000));
+        own.extend(lasts.filter(|_| has_ttl).map(|time| ("Nats-TTL", seconds(time))));
+        let own = own.iter().map(|(name, value)| (*name, &**value));
+        let headers: Vec<_> = own.chain(sendable(content)).collect();
         let payload = &*content.payload;
         let write = Outgoing { subject: &target, headers: &headers, payload, repeats: false };
         let began = sys::now();

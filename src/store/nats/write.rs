@@ -1,18 +1,9 @@
 //! Writing entries by compare-and-set.
 
-use super::{API, NatsStore};
+use super::NatsStore;
 use crate::store::{Content, Expected, name};
 
 impl NatsStore {
-    /// Returns the subject to which a write of this subject is sent. A bucket of another domain or
-    /// account is reached through its API.
-    pub(super) fn target(&self, subject: &str) -> String {
-        match &*self.settings.api {
-            API => subject.to_owned(),
-            api => format!("{api}.{subject}"),
-        }
-    }
-
     /// Checks a condition. Servers before nats-server 2.11 ignore the name of another key: they
     /// are refused when a store for locks is opened.
     pub(super) fn check_expected(&self, expected: Expected<'_>) -> Result<(), String> {
