@@ -3,6 +3,7 @@
 //! A record is an entry whose payload is the token and whose headers are those of
 //! [`record`](super::record). Commands ask the agents of a key by a [`question`](super::question).
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -29,9 +30,8 @@ pub struct LockKey {
     bucket: Box<dyn Bucket>,
     /// The keys of the seats, never none. Agents are asked by the first.
     keys: Vec<SeatKey>,
-    /// The keys of the requests for switchover of all seats, and that of the pause.
-    switchover_keys: Vec<String>,
-    pause_key: String,
+    /// The keys under which the pause and the requests for switchover stand.
+    operator_keys: BTreeMap<String, OperatorKey>,
     operator_reads: OperatorReads,
     /// Until when a pause that was read may be observed, and when the pause is read again; `None`
     /// for not before it changes.
@@ -72,13 +72,12 @@ impl LockKey {
             is_held: false,
             hints: SeatHints::default(),
         };
-        let switchover_keys = seats().map(|seat| switchover::key_of(key, seat)).collect();
-        let keys = seats().map(new_key).collect();
+        let switchover_key = |seat| (switchover::key_of(key, seat), OperatorKey::Switchover(seat));
+        let pause_key = (pause::key_of(key), OperatorKey::Pause);
         LockKey {
             bucket,
-            keys,
-            switchover_keys,
-            pause_key: pause::key_of(key),
+            keys: seats().map(new_key).collect(),
+            operator_keys: seats().map(switchover_key).chain([pause_key]).collect(),
             operator_reads: OperatorReads::default(),
             paused_until: None,
             read_pause_at: None,
@@ -93,10 +92,11 @@ impl LockKey {
     ///
     /// See [`StoreError`](super::StoreError).
     pub fn open(&mut self, deadline: Instant) -> StoreResult<Opened> {
-        let keys = self.keys.iter().map(|key| &key.key).chain([&self.pause_key]);
-        let read: Vec<&str> = keys.map(String::as_str).collect();
-        let requests = self.switchover_keys.iter().map(String::as_str);
-        let subscribed: Vec<&str> = read.iter().copied().chain(requests).collect();
+        let pause_key = pause::key_of(&self.keys[0].key);
+        let keys = self.keys.iter().map(|key| &*key.key);
+        let read: Vec<&str> = keys.clone().chain([&*pause_key]).collect();
+        let subscribed: Vec<&str> =
+            keys.chain(self.operator_keys.keys().map(|key| &**key)).collect();
         let how = Opening { makes_bucket: true, subscribed: &subscribed, read: &read };
         let (mut bucket, mut entries) = open_or_make(&mut *self.bucket, how, deadline)?;
         let pause = match entries.pop().flatten() {
@@ -260,7 +260,8 @@ impl LockKey {
                 Hint::Changed { key, revision, .. } => self.changed(&key, revision),
                 Hint::StatusRequested { reads_requests } => {
                     if reads_requests {
-                        self.read_requests();
+                        let of_operators = self.operator_keys.values().copied();
+                        of_operators.for_each(|key| self.operator_reads.add(key));
                     }
                     return Ok(Some(Event::StatusRequested));
                 }
@@ -272,20 +273,10 @@ impl LockKey {
         }
     }
 
-    /// Has all that operators request read.
-    fn read_requests(&mut self) {
-        self.operator_reads.add(OperatorKey::Pause);
-        for seat in Seat::all(self.keys.len() as u32) {
-            self.operator_reads.add(OperatorKey::Switchover(seat));
-        }
-    }
-
     /// Notes the hint that a key has changed.
     fn changed(&mut self, key: &str, revision: Option<Revision>) {
-        if key == self.pause_key {
-            self.operator_reads.add(OperatorKey::Pause);
-        } else if let Some(seat) = self.switchover_keys.iter().position(|it| it == key) {
-            self.operator_reads.add(OperatorKey::Switchover(Seat(seat as u32)));
+        if let Some(of_operators) = self.operator_keys.get(key) {
+            self.operator_reads.add(*of_operators);
         } else if let Some(seat) = self.keys.iter_mut().find(|it| it.key == key) {
             seat.hints.add(revision);
         }
