@@ -93,12 +93,7 @@ pub fn valid_key(name: &str) -> Result<(), String> {
 /// The rule that the name breaks, with the name.
 pub fn valid_agents_key(name: &str) -> Result<(), String> {
     valid_key(name)?;
-    let bytes = name.len();
-    if bytes > AGENTS_KEY_BYTES_MAX {
-        return Err(format!(
-            "key: the name has {bytes} bytes, more than the maximum of {AGENTS_KEY_BYTES_MAX}"
-        ));
-    }
+    check_length("key", name, AGENTS_KEY_BYTES_MAX)?;
     if is_own(name) {
         let roots = OWN_ROOTS.join(", ");
         return Err(format!("key {name:?}: {roots} and keys that begin so are not for agents"));
@@ -127,16 +122,19 @@ fn check(what: &str, name: &str, others: &str, rule: &str) -> Result<(), String>
     if name.is_empty() {
         return Err(format!("{what}: the name is empty"));
     }
-    let bytes = name.len();
-    if bytes > NAME_BYTES_MAX {
-        return Err(format!(
-            "{what}: the name has {bytes} bytes, more than the maximum of {NAME_BYTES_MAX}"
-        ));
-    }
+    check_length(what, name, NAME_BYTES_MAX)?;
     match name.chars().find(|c| !c.is_ascii_alphanumeric() && !others.contains(*c)) {
         Some(c) => Err(format!("{what} {name:?}: {c:?} is not allowed in {rule}")),
         None => Ok(()),
     }
+}
+
+fn check_length(what: &str, name: &str, most: usize) -> Result<(), String> {
+    let bytes = name.len();
+    if bytes > most {
+        return Err(format!("{what}: the name has {bytes} bytes, more than the maximum of {most}"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
