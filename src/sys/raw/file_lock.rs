@@ -20,9 +20,9 @@ const GET_RECORD_LOCK: c_int = if cfg!(target_pointer_width = "64") { 5 } else {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileLock {
     /// Beside other shared locks; the description can read.
-    Shared,
+    Shared = libc::F_RDLCK as isize,
     /// Beside no other lock; the description can write.
-    Exclusive,
+    Exclusive = libc::F_WRLCK as isize,
 }
 
 /// Calls fcntl(2) with a lock of a whole file, or of one byte of it, which the call may change. The
@@ -35,11 +35,7 @@ fn call(
 ) -> io::Result<libc::flock64> {
     // SAFETY: the structure is plain data, and zero is a value of each of its fields.
     let mut lock: libc::flock64 = unsafe { MaybeUninit::zeroed().assume_init() };
-    let kind = match how {
-        FileLock::Shared => libc::F_RDLCK,
-        FileLock::Exclusive => libc::F_WRLCK,
-    };
-    (lock.l_type, lock.l_whence) = (kind as c_short, libc::SEEK_SET as c_short);
+    (lock.l_type, lock.l_whence) = (how as c_short, libc::SEEK_SET as c_short);
     if let Some(at) = byte {
         (lock.l_start, lock.l_len) = (at, 1);
     }
