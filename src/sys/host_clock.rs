@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// Where the kernel tells the boot.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+pub(super) const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The file system of that file, by the number of statfs(2).
 const PROC: u64 = 0x9fa0;
