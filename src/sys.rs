@@ -38,6 +38,7 @@ use rustix::rand::GetRandomFlags;
 use rustix::thread::CapabilitySet;
 use rustix::time::{ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
+use self::host_clock::BOOT_ID;
 use crate::core::Instant;
 
 /// Returns the present instant of CLOCK_BOOTTIME, which goes on during suspend.
@@ -89,8 +90,7 @@ pub fn host_name() -> String {
 ///
 /// When the name cannot be read. Then it is not known whether a note is of this boot.
 pub fn boot_id() -> io::Result<String> {
-    const FILE: &str = "/proc/sys/kernel/random/boot_id";
-    let text = fs::read_to_string(FILE).map_err(named(FILE))?;
+    let text = fs::read_to_string(BOOT_ID).map_err(named(BOOT_ID))?;
     Ok(text.trim().to_owned())
 }
 

@@ -75,7 +75,7 @@ impl NatsStore {
             may_be_lost: true,
             replicas: accepted.replicas,
             remarks,
-            retires: self.retires(accepted.has_ttl),
+            retires: accepted.has_ttl.then_some(()).ok_or_else(|| self.keeps_tickets()),
         };
         Ok(Some((bucket, entries)))
     }
@@ -102,17 +102,14 @@ impl NatsStore {
         Ok(found)
     }
 
-    /// Checks that entries which have ended do not stay in the bucket for ever.
-    fn retires(&self, has_ttl: bool) -> Result<(), String> {
-        if has_ttl {
-            return Ok(());
-        }
+    /// Returns why tickets that have ended would stay in the bucket for ever.
+    fn keeps_tickets(&self) -> String {
         let bucket = &self.settings.bucket;
-        Err(format!(
+        format!(
             "bucket {bucket}: it has no allow_msg_ttl, so tickets that have ended would stay for \
              ever; for locks use another bucket (--bucket), which putex makes on nats-server 2.11 \
              or later, or there: nats stream edit KV_{bucket} --allow-msg-ttl"
-        ))
+        )
     }
 
     /// Returns the hazards of this number of copies in this cluster, and with the domain of the
