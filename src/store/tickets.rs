@@ -210,11 +210,9 @@ impl Tickets {
         match self.bucket.wait(wake, Some(until)) {
             Hint::Changed { revision, is_end: true, .. } => Input::Ended(revision),
             Hint::Changed { revision, is_end: false, .. } => Input::Renewed(revision),
-            Hint::StatusRequested { .. }
-            | Hint::Answered(_)
-            | Hint::NotAsked(_)
-            | Hint::Woken
-            | Hint::Elapsed => Input::Rested,
+            Hint::Woken | Hint::Elapsed => Input::Rested,
+            // For agents, and of agents.
+            Hint::StatusRequested { .. } | Hint::Answered(_) | Hint::NotAsked(_) => Input::Rested,
             Hint::Gone(why) => {
                 self.is_lost = true;
                 Input::Gone(why)

@@ -77,11 +77,9 @@ impl NatsStore {
                     replies.push(reply.payload);
                 }
                 ClientEvent::Message(_) => {}
-                ClientEvent::Reply(_)
-                | ClientEvent::NotAsked(_)
-                | ClientEvent::Woken
-                | ClientEvent::Elapsed
-                | ClientEvent::Gone(_) => break,
+                // Nobody answers such a request.
+                ClientEvent::Reply(_) | ClientEvent::NotAsked(_) => break,
+                ClientEvent::Woken | ClientEvent::Elapsed | ClientEvent::Gone(_) => break,
             }
         }
         replies
