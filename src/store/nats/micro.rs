@@ -81,14 +81,6 @@ impl MicroService {
         let key = of(KEY).unwrap_or_default();
         of(BUCKET) == Some(&*question.bucket) && question.keys.contains(key)
     }
-
-    /// Notes a client that waits for statistics; returns whether they have to be requested.
-    fn wait_for_stats(&mut self, reply: String, now: Instant) -> bool {
-        self.waiting.retain(|(_, since)| now.since(*since) < STATS_MAX);
-        let is_first = self.waiting.is_empty();
-        self.waiting.push((reply, now));
-        is_first
-    }
 }
 
 /// Returns whether a message is for a micro service. Whatever its headers are, it is no hint.
@@ -154,7 +146,9 @@ impl NatsStore {
             RequestKind::Info => micro.service.info(),
             RequestKind::Stats => {
                 micro.stats.requests += 1;
-                let is_first = micro.wait_for_stats(reply.clone(), now);
+                micro.waiting.retain(|(_, since)| now.since(*since) < STATS_MAX);
+                let is_first = micro.waiting.is_empty();
+                micro.waiting.push((reply.clone(), now));
                 let reads_requests = question.is_some_and(|question| question.reads_requests);
                 return (is_first || reads_requests)
                     .then_some(Hint::StatusRequested { reads_requests });
