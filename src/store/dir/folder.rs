@@ -148,7 +148,8 @@ impl Folder {
     }
 
     /// Waits for the lock of the whole bucket until this instant, or for ever; `None` if it was not
-    /// had in time. The holder of the lock of an incomplete bucket completes it.
+    /// had in time. The holder of the lock of an incomplete bucket completes it. The identity of
+    /// the bucket stays the one that this process has had before.
     ///
     /// # Errors
     ///
@@ -156,8 +157,15 @@ impl Folder {
     /// program, or when a file in it is damaged or missing.
     pub(super) fn lock_until(&self, until: Option<Instant>) -> StoreResult<Option<HeldLock<'_>>> {
         let Some(flock) = self.flock(until)? else { return Ok(None) };
-        let (id, has_made_it) = self.identify()?;
-        Ok(Some(HeldLock { _flock: flock, id, has_made_it }))
+        self.verify_path()?;
+        if let Some(id) = self.id.get() {
+            self.verify_epoch()?;
+            return Ok(Some(HeldLock { _flock: flock, id, has_made_it: false }));
+        }
+        let found = self.parsed(EPOCH, id_of)?;
+        let has_made_it = found.is_none();
+        let id = found.map_or_else(|| self.create(), Ok)?;
+        Ok(Some(HeldLock { _flock: flock, id: self.id.get_or_init(|| id), has_made_it }))
     }
 
     fn flock(&self, until: Option<Instant>) -> StoreResult<Option<Flock<'_>>> {
@@ -175,20 +183,6 @@ impl Folder {
         let is_locked = locked.map_err(|error| self.failed("lock", "", error))?;
         let flock = is_locked.then(|| Flock(&self.dir));
         Ok(flock.filter(|_| until.is_none_or(|until| sys::now() < until)))
-    }
-
-    /// Returns the identity of the bucket, which is the one that this process had before if it had
-    /// one, and whether this call has made the bucket. The caller has the lock.
-    fn identify(&self) -> StoreResult<(&BucketId, bool)> {
-        self.verify_path()?;
-        if let Some(id) = self.id.get() {
-            self.verify_epoch()?;
-            return Ok((id, false));
-        }
-        let found = self.parsed(EPOCH, id_of)?;
-        let is_new = found.is_none();
-        let id = found.map_or_else(|| self.create(), Ok)?;
-        Ok((self.id.get_or_init(|| id), is_new))
     }
 
     /// Checks that the path still names this folder, and that the epoch is the same.
