@@ -5,7 +5,6 @@
 //! first one of another boot is above all that were reserved.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::OFlags;
@@ -100,22 +99,17 @@ impl Folder {
             self.replace(SEQUENCE, body.as_bytes())?;
             self.sync()?;
         } else {
-            let written = write_over(&file, &text::frame(body.as_bytes()));
+            // The kernel writes less than a page as a whole, also for a process that is killed, but
+            // only a part of it below a limit of the size of files.
+            let content = text::frame(body.as_bytes());
+            let written = match rustix::process::getrlimit(Resource::Fsize).current {
+                Some(limit) if limit < content.len() as u64 => Err(Errno::FBIG.into()),
+                Some(_) | None => file.write_all_at(&content, 0),
+            };
             written.map_err(|error| self.failed("write", SEQUENCE, error))?;
         }
         Ok(next)
     }
-}
-
-/// Replaces the content of a file by one of the same length, or leaves it as it is. The kernel
-/// writes less than a page as a whole, also for a process that is killed, but only a part of it
-/// below a limit of the size of files.
-fn write_over(file: &File, content: &[u8]) -> io::Result<()> {
-    let limit = rustix::process::getrlimit(Resource::Fsize).current;
-    if limit.is_some_and(|limit| limit < content.len() as u64) {
-        return Err(Errno::FBIG.into());
-    }
-    file.write_all_at(content, 0)
 }
 
 #[cfg(test)]
