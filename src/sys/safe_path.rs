@@ -66,22 +66,14 @@ fn resolve(path: &Path, links: &mut u32) -> Result<PathBuf, Unusable> {
     resolve(&above.join(target), links)
 }
 
-/// Makes a directory of this user alone, whatever the umask is. Nobody else can replace it: see
-/// [`make_dir`].
-///
-/// # Errors
-///
-/// The error of the system, also if there is something of this name.
-fn make_one(path: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
-    fs::set_permissions(path, Permissions::from_mode(0o700))
-}
-
+/// Finds a directory or a symbolic link, or makes a directory of this user alone, whatever the
+/// umask is. Nobody else can replace it: see [`make_dir`].
 fn find_or_make(path: &Path) -> Result<Metadata, Unusable> {
     let failed = |error| Unusable::Failed(path.to_owned(), error);
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            match make_one(path) {
+            let made = DirBuilder::new().mode(0o700).create(path);
+            match made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o700))) {
                 // Another process was faster.
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
                 Ok(()) | Err(_) => fs::symlink_metadata(path).map_err(failed),
