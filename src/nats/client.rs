@@ -11,6 +11,7 @@ use std::time::Duration;
 
 pub use self::request::{Outgoing, RequestError};
 use self::request::{lost, not_sent};
+use super::auth::Login;
 use super::connect_options::ConnectOptions;
 use super::decode::{Message, ServerOp};
 use super::dial::Dialer;
@@ -57,6 +58,9 @@ pub struct Client {
 impl Client {
     /// Makes a client that is not connected yet.
     pub fn new(mut servers: Vec<Server>, options: ConnectOptions) -> Client {
+        for server in servers.iter_mut().filter(|server| server.login == Login::None) {
+            server.login = options.login.clone();
+        }
         shuffle(&mut servers);
         let (pool, options) = (Candidates::new(servers, options.interval), Arc::new(options));
         Client {

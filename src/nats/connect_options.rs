@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::auth::Login;
 use super::tls::Tls;
-use super::url::Server;
 
 /// The default prefix of reply subjects.
 pub(super) const INBOX: &str = "_INBOX";
@@ -51,10 +50,6 @@ impl ConnectOptions {
     pub fn new(login: Login, name: String, interval: Duration) -> ConnectOptions {
         let (tls, inbox) = (Tls::default(), INBOX.to_owned());
         ConnectOptions { login, tls, inbox, name, interval, refuse_alone: RefuseAlone::Never }
-    }
-
-    pub(super) fn login_of<'a>(&'a self, server: &'a Server) -> &'a Login {
-        if server.login == Login::None { &self.login } else { &server.login }
     }
 
     /// Returns the time without a byte from the server after which a waiting client sends PING.

@@ -17,7 +17,7 @@ use rustix::net::{SocketAddrAny, SocketFlags, SocketType, sockopt};
 
 use super::connect_options::{ConnectOptions, RefuseAlone};
 use super::link::Link;
-use super::pool::{Candidate, Candidates, Failure, HANDSHAKE_LIMIT, HandshakeStep, Next};
+use super::pool::{Candidate, Candidates, Failure, HANDSHAKE_LIMIT, Next};
 use super::{io_error_text, no_timer, random};
 use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
 use crate::sys::{self, Alarm, PollFlags, Waker};
@@ -51,7 +51,6 @@ struct Attempt {
     id: u64,
     began: Instant,
     is_lookup: bool,
-    has_password: bool,
     progress: Arc<Handshake>,
     /// Has something when it has ended.
     outcome: Receiver<Outcome>,
@@ -104,7 +103,7 @@ impl Dialer {
                 }
                 continue;
             }
-            self.note_steps();
+            self.note_greetings();
             if now >= deadline {
                 break;
             }
@@ -126,7 +125,6 @@ impl Dialer {
     /// Begins a lookup or a handshake, which wakes `done` at its end.
     fn begin(&mut self, candidate: Candidate, now: Instant, deadline: Instant, done: &Arc<Waker>) {
         let (id, address) = (candidate.id, candidate.address);
-        let has_password = self.options.login_of(&candidate.server).has_password();
         let progress = Arc::new(Handshake::default());
         let (options, shared) = (Arc::clone(&self.options), Arc::clone(&progress));
         let reach = move |by| match address {
@@ -152,16 +150,14 @@ impl Dialer {
             });
         }
         let is_lookup = address.is_none();
-        self.attempts.push(Attempt { id, began: now, is_lookup, has_password, progress, outcome });
+        self.attempts.push(Attempt { id, began: now, is_lookup, progress, outcome });
     }
 
     /// Tells the pool which servers have sent INFO.
-    fn note_steps(&mut self) {
-        for Attempt { id, has_password, progress, .. } in &self.attempts {
+    fn note_greetings(&mut self) {
+        for Attempt { id, progress, .. } in &self.attempts {
             if progress.is_greeted.load(Ordering::Relaxed) {
-                let step =
-                    if *has_password { HandshakeStep::Hashing } else { HandshakeStep::Greeted };
-                self.pool.reached(*id, step);
+                self.pool.greeted(*id);
             }
         }
     }

@@ -108,21 +108,11 @@ pub(super) enum Next {
     Over,
 }
 
-/// How far a handshake is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HandshakeStep {
-    /// No INFO has come.
-    Silent,
-    /// INFO has come.
-    Greeted,
-    /// INFO has come, and the server may hash a password.
-    Hashing,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     since: Instant,
-    step: HandshakeStep,
+    /// INFO has come.
+    is_greeted: bool,
 }
 
 /// A server to connect to at one address, or a name to look up.
@@ -156,12 +146,10 @@ impl Candidate {
     /// Returns why there is no connection to it, if it was tried.
     fn fault(&self) -> Option<&str> {
         let Some(under_way) = self.under_way else { return self.fault.as_deref() };
-        Some(match (self.address, under_way.step) {
-            (None, _) => "its name was not looked up in time",
-            (Some(_), HandshakeStep::Silent) => "it does not answer: it sent no INFO in time",
-            (Some(_), HandshakeStep::Greeted | HandshakeStep::Hashing) => {
-                "it did not answer CONNECT in time"
-            }
+        Some(match self.address {
+            None => "its name was not looked up in time",
+            Some(_) if under_way.is_greeted => "it did not answer CONNECT in time",
+            Some(_) => "it does not answer: it sent no INFO in time",
         })
     }
 }
@@ -278,8 +266,9 @@ impl Candidates {
         let handshakes = self.list.iter().filter(|it| it.address.is_some());
         let handshakes: Vec<UnderWay> = handshakes.filter_map(|it| it.under_way).collect();
         let may_hash = self.took.is_none_or(|took| took >= HASHING_MIN);
-        let hashes = handshakes.iter().any(|it| it.step == HandshakeStep::Hashing);
-        if hashes && may_hash || handshakes.len() >= HANDSHAKES_MAX {
+        let is_greeted = |it: &Candidate| it.under_way.is_some_and(|it| it.is_greeted);
+        let hashes = |it: &Candidate| is_greeted(it) && it.server.login.has_password();
+        if may_hash && self.list.iter().any(hashes) || handshakes.len() >= HANDSHAKES_MAX {
             return None;
         }
         let free_at = handshakes.iter().map(|it| it.since.after(NEXT_AFTER));
@@ -292,7 +281,7 @@ impl Candidates {
 
     fn begin(&mut self, id: u64, now: Instant) -> Next {
         let Some(candidate) = self.find(id) else { return Next::Wait(Some(now)) };
-        candidate.under_way = Some(UnderWay { since: now, step: HandshakeStep::Silent });
+        candidate.under_way = Some(UnderWay { since: now, is_greeted: false });
         Next::Begin(Box::new(candidate.clone()))
     }
 
@@ -300,10 +289,10 @@ impl Candidates {
         self.list.iter_mut().find(|candidate| candidate.id == id)
     }
 
-    /// Notes how far a handshake is.
-    pub(super) fn reached(&mut self, id: u64, step: HandshakeStep) {
+    /// Notes that INFO has come.
+    pub(super) fn greeted(&mut self, id: u64) {
         if let Some(under_way) = self.find(id).and_then(|it| it.under_way.as_mut()) {
-            under_way.step = step;
+            under_way.is_greeted = true;
         }
     }
 

@@ -21,8 +21,7 @@ impl Link {
         by: Instant,
     ) -> Result<Link, (Failure, StoreError)> {
         let info_by = sys::now().after(INFO_LIMIT).min(by);
-        let credentials = options.login_of(&next.server).read();
-        let credentials = credentials.map_err(|error| (Failure::Unreached, error))?;
+        let credentials = next.server.login.read().map_err(|error| (Failure::Unreached, error))?;
         let late = |by, late, failure| if sys::now() >= by { late } else { failure };
         let unreached = |error| (late(info_by, Failure::Silent, Failure::Unreached), error);
         let mut link =

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use self::network::{Host, Network, State, at};
-use super::{Candidate, Candidates, Failure, HANDSHAKES_MAX, HandshakeStep, LOOKUPS_MAX, Next};
+use super::{Candidate, Candidates, Failure, HANDSHAKES_MAX, LOOKUPS_MAX, Next};
 use crate::core::Instant;
 use crate::nats::url::Server;
 
@@ -438,12 +438,12 @@ fn a_server_that_is_configured_twice_is_one_candidate() {
 #[test]
 fn the_attempt_at_an_address_that_a_name_has_lost_goes_on() {
     let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|it| it.parse().expect("one"));
-    let mut policy = candidates("nats.example");
+    let mut policy = candidates("nats://u:p@nats.example");
     policy.resolved(1, &[a], at(0));
     let attempt = begin(&mut policy, at(0));
     policy.resolved(1, &[b], at(6000));
     // The attempt still holds up the next one.
-    policy.reached(attempt.id, HandshakeStep::Hashing);
+    policy.greeted(attempt.id);
     assert_eq!(waits_until(&mut policy, at(6000)), None);
     policy.failed(attempt.id, Failure::Slow, String::new(), at(6000), 0);
     policy.resolved(1, &[b], at(12_000));
@@ -453,23 +453,23 @@ fn the_attempt_at_an_address_that_a_name_has_lost_goes_on() {
 /// Of a herd whose passwords are hashed each client would make two servers work.
 #[test]
 fn no_other_server_is_begun_beside_one_that_may_hash_a_password() {
-    for (took_ms, step, waits) in [
-        (None, HandshakeStep::Silent, false),
-        (None, HandshakeStep::Greeted, false),
-        (None, HandshakeStep::Hashing, true),
-        (Some(100), HandshakeStep::Hashing, true),
-        (Some(100), HandshakeStep::Greeted, false),
-        (Some(5), HandshakeStep::Hashing, false),
+    for (took_ms, greetings, user, waits) in [
+        (None, 0, "u:p@", false),
+        (None, 1, "", false),
+        (None, 1, "u:p@", true),
+        (Some(100), 1, "u:p@", true),
+        (Some(100), 1, "", false),
+        (Some(5), 1, "u:p@", false),
     ] {
-        let mut policy = candidates("10.0.0.1,10.0.0.2");
+        let mut policy = candidates(&format!("nats://{user}10.0.0.1,nats://{user}10.0.0.2"));
         if let Some(took_ms) = took_ms {
             policy.connected(1, Duration::from_millis(took_ms), at(0));
             policy.answered(1);
         }
         let first = begin(&mut policy, seconds(1)).id;
-        policy.reached(first, step);
+        (0..greetings).for_each(|_| policy.greeted(first));
         let until = waits_until(&mut policy, seconds(1));
-        assert_eq!(until.is_none(), waits, "{took_ms:?} {step:?}");
+        assert_eq!(until.is_none(), waits, "{took_ms:?} {greetings} {user}");
         // Its failure ends the wait.
         policy.failed(first, Failure::Slow, String::new(), seconds(1), 0);
         assert_ne!(begin(&mut policy, seconds(1)).id, first);
@@ -491,7 +491,7 @@ fn a_server_that_was_given_up_gets_as_long_a_pause_as_it_was_waited_for() {
 fn the_text_names_what_has_not_answered() {
     let mut policy = candidates("nats.example,10.0.0.1,10.0.0.2");
     let begun = [0, 0, 250].map(|ms| begin(&mut policy, at(ms)).id);
-    policy.reached(begun[2], HandshakeStep::Greeted);
+    policy.greeted(begun[2]);
     assert_eq!(
         policy.faults(),
         "10.0.0.1:4222: it does not answer: it sent no INFO in time; 10.0.0.2:4222: it did not \

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::super::{
-    Candidate, Candidates, Failure, HANDSHAKE_LIMIT, HandshakeStep, INFO_LIMIT, Next,
-};
+use super::super::{Candidate, Candidates, Failure, HANDSHAKE_LIMIT, INFO_LIMIT, Next};
 use crate::core::Instant;
+use crate::nats::auth::{Login, Secret};
 
 /// How long a request waits for its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -113,7 +112,6 @@ impl Attempt {
 
 pub(super) struct Client {
     candidates: Candidates,
-    has_password: bool,
     /// When the call began that is to connect.
     since: Instant,
     under_way: Vec<Attempt>,
@@ -149,14 +147,18 @@ impl Network {
         let hosts: BTreeMap<SocketAddr, Host> =
             hosts.into_iter().map(|(address, host)| (address.parse().unwrap(), host)).collect();
         let has_password = hosts.values().any(|host| !host.hashing.is_zero());
-        let client = |candidates| Client {
-            candidates,
-            has_password,
-            since: at(0),
-            under_way: Vec::new(),
-            connection: None,
-            served_at: None,
-            attempts: 0,
+        let client = |mut candidates: Candidates| {
+            for candidate in candidates.list.iter_mut().filter(|_| has_password) {
+                candidate.server.login = Login::Token(Secret::Given("s3cr3t".to_owned()));
+            }
+            Client {
+                candidates,
+                since: at(0),
+                under_way: Vec::new(),
+                connection: None,
+                served_at: None,
+                attempts: 0,
+            }
         };
         let mut network = Network {
             now: at(0),
@@ -268,10 +270,8 @@ impl Network {
             Event::Due => return self.act(client),
             Event::Greeted(number) => {
                 let it = &mut self.clients[client];
-                let step =
-                    if it.has_password { HandshakeStep::Hashing } else { HandshakeStep::Greeted };
                 if let Some(attempt) = it.under_way.iter().find(|it| it.number == number) {
-                    it.candidates.reached(attempt.candidate.id, step);
+                    it.candidates.greeted(attempt.candidate.id);
                 }
             }
             Event::Check(number) => {
