@@ -156,6 +156,7 @@ impl Candidate {
 
 /// All candidates: the configured ones, then the advertised ones, each name before its
 /// addresses.
+#[derive(Default)]
 pub(super) struct Candidates {
     list: Vec<Candidate>,
     last_id: u64,
@@ -176,13 +177,8 @@ impl Candidates {
     /// every `interval`.
     pub(super) fn new(servers: Vec<Server>, interval: Duration) -> Candidates {
         let mut candidates = Candidates {
-            list: Vec::new(),
-            last_id: 0,
             answer_limit: interval.clamp(ANSWER_LIMIT_MIN, ANSWER_LIMIT_MAX),
-            took: None,
-            waited_at: None,
-            unanswered_since: None,
-            leaves: 0,
+            ..Candidates::default()
         };
         for server in servers {
             // A name stands before its addresses, so it may stand there once only.
@@ -225,7 +221,7 @@ impl Candidates {
         let was_tried = |it: &Candidate| it.tried_at >= Some(since);
         let is_over = was_tried(next) && (next.not_before > now || self.list.iter().all(was_tried));
         match self.next_at(next) {
-            _ if is_over && !self.is_any_under_way() => Next::Over,
+            _ if is_over && self.list.iter().all(|it| it.under_way.is_none()) => Next::Over,
             Some(at) if at <= now => self.begin(next.id, now),
             at => Next::Wait(at),
         }
@@ -273,10 +269,6 @@ impl Candidates {
         }
         let free_at = handshakes.iter().map(|it| it.since.after(NEXT_AFTER));
         free_at.chain([next.not_before]).max()
-    }
-
-    fn is_any_under_way(&self) -> bool {
-        self.list.iter().any(|it| it.under_way.is_some())
     }
 
     fn begin(&mut self, id: u64, now: Instant) -> Next {
