@@ -226,7 +226,14 @@ pub(super) fn connect(
     alarm: &Alarm,
     deadline: Instant,
 ) -> io::Result<TcpStream> {
-    let stream = start(address)?;
+    let family = SocketAddrAny::from(address).address_family();
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let stream = TcpStream::from(socket);
     let [ready] = alarm.wait([(stream.as_fd(), PollFlags::OUT)], Some(deadline))?;
     if !ready {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"));
@@ -238,17 +245,6 @@ pub(super) fn connect(
     }
     stream.set_nodelay(true)?;
     Ok(stream)
-}
-
-/// Starts to connect without waiting.
-fn start(address: SocketAddr) -> io::Result<TcpStream> {
-    let family = SocketAddrAny::from(address).address_family();
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    match rustix::net::connect(&socket, &address) {
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(TcpStream::from(socket)),
-        Err(errno) => Err(errno.into()),
-    }
 }
 
 #[cfg(test)]
