@@ -180,7 +180,9 @@ impl Client {
                 {
                     return ClientEvent::Reply(message);
                 }
-                Ok(Received::Op(ServerOp::Err(text))) if link.is_refusal_to_ask(&text) => {
+                Ok(Received::Op(ServerOp::Err(text)))
+                    if server_error::refuses_publish(&text, &link.shared_subject) =>
+                {
                     return ClientEvent::NotAsked(format!(
                         "{}: {}",
                         link.info.address,

@@ -193,12 +193,6 @@ impl Link {
         Some(message)
     }
 
-    /// Returns whether an error of the server refuses the last message to anybody who answers.
-    pub(super) fn is_refusal_to_ask(&self, text: &str) -> bool {
-        let is_denied = ServerError::of(text) == ServerError::PublishDenied;
-        is_denied && text.contains(&format!("\"{}\"", self.shared_subject))
-    }
-
     /// Waits for one operation. Polls the socket once even when the deadline has passed, so
     /// that bytes that have arrived are used.
     fn step(

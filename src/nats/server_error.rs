@@ -43,6 +43,12 @@ impl ServerError {
     }
 }
 
+/// Returns whether a `-ERR` text refuses a publish to this subject.
+pub(super) fn refuses_publish(text: &str, subject: &str) -> bool {
+    let is_denied = ServerError::of(text) == ServerError::PublishDenied;
+    is_denied && text.contains(&format!("\"{subject}\""))
+}
+
 /// The beginnings of refusals that only a micro service meets, in lower case, and what they mean
 /// for it. No other subject that is published to begins with `_`.
 const OF_SERVICE: [(&str, &str); 2] = [

@@ -8,7 +8,7 @@ use crate::nats::decode::{Message, ServerOp};
 use crate::nats::encode;
 use crate::nats::headers::NO_RESPONDERS;
 use crate::nats::link::{INBOX_SID, Received, server_says};
-use crate::nats::server_error::ServerError;
+use crate::nats::server_error::refuses_publish;
 use crate::sys;
 
 /// The reason why there is no reply. `displaydoc` makes the first line of a variant its text.
@@ -166,11 +166,8 @@ impl Client {
                 }
             }
             Ok(Received::Op(ServerOp::Err(text))) => {
-                let names = |subject: &str| text.contains(&format!("\"{subject}\""));
-                let is_denied = ServerError::of(&text) == ServerError::PublishDenied;
-                let is_of =
-                    |pending: &Pending<'_>| names(pending.sent.subject) || names(&pending.reply);
-                if is_denied && pending.iter().any(is_of) {
+                let mut subjects = pending.iter().flat_map(|it| [it.sent.subject, &*it.reply]);
+                if subjects.any(|subject| refuses_publish(&text, subject)) {
                     return Err(RequestError::Forbidden(server_says(&text)));
                 }
                 self.warn(&text);
