@@ -168,7 +168,7 @@ impl Client {
             }
             let silence_max = self.silence_max();
             let Some(link) = &mut self.link else { return ClientEvent::Gone(self.reason.clone()) };
-            if let Some(message) = link.dequeue() {
+            if let Some(message) = link.queue.pop_front() {
                 return ClientEvent::Message(message);
             }
             match link.receive(Some(wake), deadline, silence_max) {

@@ -79,8 +79,7 @@ pub(super) struct Link {
     /// The number of the last subscription.
     last_sid: u64,
     /// Messages of other subscriptions that arrived during a request, oldest first.
-    queue: VecDeque<Message>,
-    queue_bytes: usize,
+    pub(super) queue: VecDeque<Message>,
 }
 
 impl Link {
@@ -176,21 +175,13 @@ impl Link {
     /// Queues a message that arrived during a request, and drops the oldest ones beyond the
     /// limits.
     pub(super) fn enqueue(&mut self, message: Message) {
-        self.queue_bytes += message.weight();
         self.queue.push_back(message);
-        while self.queue.len() > QUEUE_MESSAGES_MAX || self.queue_bytes > QUEUE_BYTES_MAX {
+        let bytes = |queue: &VecDeque<Message>| queue.iter().map(Message::weight).sum::<usize>();
+        while self.queue.len() > QUEUE_MESSAGES_MAX || bytes(&self.queue) > QUEUE_BYTES_MAX {
             // No other message displaces a hint, without which a release is noticed R later.
             let other = self.queue.iter().position(|it| !it.subject.starts_with(HINT_PREFIX));
-            let Some(dropped) = self.queue.remove(other.unwrap_or(0)) else { break };
-            self.queue_bytes -= dropped.weight();
+            self.queue.remove(other.unwrap_or(0));
         }
-    }
-
-    /// Removes the oldest message that arrived during a request, and returns it.
-    pub(super) fn dequeue(&mut self) -> Option<Message> {
-        let message = self.queue.pop_front()?;
-        self.queue_bytes -= message.weight();
-        Some(message)
     }
 
     /// Waits for one operation. Polls the socket once even when the deadline has passed, so
@@ -312,7 +303,8 @@ mod tests {
         /// Returns the memory of all buffers and of the queue, in bytes.
         pub(crate) fn held_bytes(&self) -> usize {
             let slots = self.queue.capacity() * size_of::<Message>();
-            self.decoder.held_bytes() + self.chunk.len() + slots + self.queue_bytes
+            let queued: usize = self.queue.iter().map(Message::weight).sum();
+            self.decoder.held_bytes() + self.chunk.len() + slots + queued
         }
     }
 }

@@ -72,7 +72,6 @@ impl Link {
             shared_subject: String::new(),
             shared_reply: String::new(),
             queue: VecDeque::new(),
-            queue_bytes: 0,
         };
         if options.tls.first {
             link.start_tls(&options.tls, deadline)?;
