@@ -126,11 +126,6 @@ pub(crate) struct Body {
     pub(crate) surplus: usize,
 }
 
-enum Line {
-    Whole(ServerOp),
-    Head(Body),
-}
-
 impl Decoder {
     /// Appends the next bytes of the stream.
     ///
@@ -186,11 +181,10 @@ impl Decoder {
     fn step(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
         if self.body.is_none() {
             let Some((end, after)) = self.find_line()? else { return Ok(None) };
-            let line = parse_line(&self.buffer[self.start..end])?;
+            let op = self.read_line(end)?;
             (self.start, self.searched) = (after, after);
-            match line {
-                Line::Whole(op) => return Ok(Some(op)),
-                Line::Head(body) => self.body = Some(body),
+            if op.is_some() {
+                return Ok(op);
             }
         }
         self.finish()
@@ -222,6 +216,33 @@ impl Decoder {
         Ok(Some((self.start + length, newline + 1)))
     }
 
+    /// Reads the first line, which ends there. Returns the operation that it is, or notes the
+    /// message that it begins.
+    fn read_line(&mut self, end: usize) -> Result<Option<ServerOp>, ProtocolError> {
+        let line = &self.buffer[self.start..end];
+        let blank = line.iter().position(|&byte| byte == b' ' || byte == b'\t');
+        let (verb, rest) = line.split_at(blank.unwrap_or(line.len()));
+        let rest = rest.trim_ascii();
+        Ok(Some(match &*verb.to_ascii_uppercase() {
+            verb @ (b"MSG" | b"HMSG") => {
+                self.body = Some(parse_message(rest, verb == b"HMSG")?);
+                return Ok(None);
+            }
+            b"INFO" => {
+                let json = str::from_utf8(rest).map_err(|_| malformed("INFO is not text"))?;
+                ServerOp::Info(json.to_owned())
+            }
+            b"-ERR" => ServerOp::Err(sanitize(String::from_utf8_lossy(rest).trim_matches('\''))),
+            b"PING" => ServerOp::Ping,
+            b"PONG" => ServerOp::Pong,
+            b"+OK" => ServerOp::Ok,
+            _ => {
+                let start = line[..line.len().min(16)].escape_ascii();
+                return Err(malformed(&format!("a line begins with '{start}'")));
+            }
+        }))
+    }
+
     /// Returns the message once all of its bytes are here.
     fn finish(&mut self) -> Result<Option<ServerOp>, ProtocolError> {
         if let Some(body) = &mut self.body {
@@ -246,29 +267,6 @@ impl Decoder {
         self.searched = self.start;
         Ok(Some(ServerOp::Msg { sid, message: Message { subject, reply, headers, payload } }))
     }
-}
-
-fn parse_line(line: &[u8]) -> Result<Line, ProtocolError> {
-    let blank = line.iter().position(|&byte| byte == b' ' || byte == b'\t');
-    let (verb, rest) = line.split_at(blank.unwrap_or(line.len()));
-    let rest = rest.trim_ascii();
-    let op = match &*verb.to_ascii_uppercase() {
-        b"MSG" => return parse_message(rest, false).map(Line::Head),
-        b"HMSG" => return parse_message(rest, true).map(Line::Head),
-        b"INFO" => {
-            let json = str::from_utf8(rest).map_err(|_| malformed("INFO is not text"))?;
-            ServerOp::Info(json.to_owned())
-        }
-        b"-ERR" => ServerOp::Err(sanitize(String::from_utf8_lossy(rest).trim_matches('\''))),
-        b"PING" => ServerOp::Ping,
-        b"PONG" => ServerOp::Pong,
-        b"+OK" => ServerOp::Ok,
-        _ => {
-            let start = line[..line.len().min(16)].escape_ascii();
-            return Err(malformed(&format!("a line begins with '{start}'")));
-        }
-    };
-    Ok(Line::Whole(op))
 }
 
 fn parse_message(rest: &[u8], has_headers: bool) -> Result<Body, ProtocolError> {
