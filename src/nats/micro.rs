@@ -28,7 +28,7 @@ pub enum RequestKind {
 const ENDPOINT: &str = "status";
 
 /// An instance of a service, as its clients see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Service {
     /// The name that all instances have: letters, digits, `-` and `_`.
     pub name: &'static str,
@@ -37,10 +37,12 @@ pub struct Service {
     /// The version of the program, as of semver.org.
     pub version: &'static str,
     /// A line for people.
+    #[serde(skip)]
     pub description: String,
     /// Properties for programs.
     pub metadata: BTreeMap<&'static str, String>,
     /// When it was started.
+    #[serde(skip)]
     pub started: SystemTime,
 }
 
@@ -91,64 +93,54 @@ impl Service {
 
     /// Returns the answer to a ping.
     pub fn ping(&self) -> String {
-        self.response("ping", json!({}))
+        self.response("ping").to_string()
     }
 
     /// Returns the answer to a request for information.
     pub fn info(&self) -> String {
-        let endpoint = self.endpoint(json!({ "metadata": {} }));
-        let more = json!({ "description": self.description, "endpoints": [endpoint] });
-        self.response("info", more)
+        let mut endpoint = self.endpoint();
+        endpoint["metadata"] = json!({});
+        let mut info = self.response("info");
+        info["description"] = json!(self.description);
+        info["endpoints"] = json!([endpoint]);
+        info.to_string()
     }
 
     /// Returns the answer to a request for statistics; `data` is what is special to the service.
     pub fn stats(&self, stats: &EndpointStats, data: &impl Serialize) -> String {
         let EndpointStats { requests, processing } = stats;
         let nanoseconds = u64::try_from(processing.as_nanos()).unwrap_or(u64::MAX);
-        let endpoint = self.endpoint(json!({
-            "num_requests": requests,
-            "num_errors": 0,
-            "last_error": "",
-            "processing_time": nanoseconds,
-            "average_processing_time": nanoseconds / (*requests).max(1),
-            "data": data,
-        }));
-        let started = humantime::format_rfc3339_millis(self.started).to_string();
-        self.response("stats", json!({ "started": started, "endpoints": [endpoint] }))
+        let mut endpoint = self.endpoint();
+        endpoint["num_requests"] = json!(requests);
+        endpoint["num_errors"] = json!(0);
+        endpoint["last_error"] = json!("");
+        endpoint["processing_time"] = json!(nanoseconds);
+        endpoint["average_processing_time"] = json!(nanoseconds / (*requests).max(1));
+        endpoint["data"] = json!(data);
+        let mut stats = self.response("stats");
+        stats["started"] = json!(humantime::format_rfc3339_millis(self.started).to_string());
+        stats["endpoints"] = json!([endpoint]);
+        stats.to_string()
     }
 
-    /// Returns an answer: the members of all of them, and more.
-    fn response(&self, kind: &str, more: Value) -> String {
-        let Service { name, id, version, metadata, .. } = self;
-        let response = json!({
-            "type": response_type(kind),
-            "name": name,
-            "id": id,
-            "version": version,
-            "metadata": metadata,
-        });
-        with(response, more).to_string()
+    /// Returns the members of all answers.
+    fn response(&self, kind: &str) -> Value {
+        let mut response = json!(self);
+        response["type"] = json!(response_type(kind));
+        response
     }
 
-    /// Returns the endpoint, with more members. Its subject is that of the statistics of this
+    /// Returns the members of all endpoints. The subject is that of the statistics of this
     /// instance: no other right is needed to use it.
-    fn endpoint(&self, more: Value) -> Value {
+    fn endpoint(&self) -> Value {
         let subject = format!("{}.{}", stats_subject(self.name), self.id);
-        with(json!({ "name": ENDPOINT, "subject": subject, "queue_group": "" }), more)
+        json!({ "name": ENDPOINT, "subject": subject, "queue_group": "" })
     }
 }
 
 /// Returns the type of the answers to requests of this kind.
 fn response_type(kind: &str) -> String {
     format!("io.nats.micro.v1.{kind}_response")
-}
-
-/// Returns an object with the members of another.
-fn with(mut object: Value, more: Value) -> Value {
-    if let (Value::Object(members), Value::Object(more)) = (&mut object, more) {
-        members.extend(more);
-    }
-    object
 }
 
 /// Returns whether a subject has the form of those that clients and servers make for replies:
