@@ -140,7 +140,11 @@ impl Watchdog {
         self.wait();
         self.shared.waker.clear();
         if self.is_awaited && sys::now() >= self.shared.deadline() {
-            self.overran()?;
+            // A check that is still being spawned is killed after that.
+            match self.runner.process {
+                None => self.tell(Outcome::Overran)?,
+                Some(_) => self.kill(),
+            }
         }
         if let Ok(prepared) = self.ordered.try_recv() {
             self.is_awaited = true;
@@ -177,16 +181,6 @@ impl Watchdog {
         }
         // If the kernel refuses to wait, the caller looks again at once.
         let _ = sys::poll(&mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-    }
-
-    /// The deadline of the check has passed. A check that is still being spawned is killed after
-    /// that.
-    fn overran(&mut self) -> Option<()> {
-        if self.runner.process.is_none() {
-            return self.tell(Outcome::Overran);
-        }
-        self.kill();
-        Some(())
     }
 
     fn kill(&mut self) {
