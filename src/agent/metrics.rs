@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use super::metrics_file::MetricsFile;
 use super::task::Task;
-use crate::core::{Effect, Event, Instant, Metrics, Pump, Since};
+use crate::core::{Event, Instant, Metrics, Pump, Since, Timing};
+use crate::guard::Identity;
 use crate::sys;
 
 /// Shortest time between two files of an agent whose state is unchanged: readers come less often.
@@ -19,7 +20,7 @@ const END_WITHIN: Duration = Duration::from_millis(200);
 
 /// The metrics that are counted for the pump, and their file.
 pub(super) struct MetricsHandle {
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
     file: Arc<MetricsFile>,
     /// The write that is under way.
     writing: Option<Task<io::Result<()>>>,
@@ -32,27 +33,22 @@ pub(super) struct MetricsHandle {
 }
 
 impl MetricsHandle {
-    /// Makes the handle. `dir` is the private directory of the agent, `renewal` is R.
-    pub(super) fn new(
-        path: &str,
-        dir: &Path,
-        metrics: Metrics,
-        renewal: Duration,
-    ) -> MetricsHandle {
-        let file = Arc::new(MetricsFile::new(path, dir));
-        let (every, write_at) = (renewal.max(EVERY_MIN), sys::now());
-        MetricsHandle { metrics, file, writing: None, logged: None, every, write_at }
+    /// Makes the handle. `dir` is the private directory of the agent.
+    pub(super) fn new(path: &str, dir: &Path, agent: &Identity, timing: &Timing) -> MetricsHandle {
+        MetricsHandle {
+            metrics: Metrics::new(&agent.bucket, &agent.key, &agent.token),
+            file: Arc::new(MetricsFile::new(path, dir)),
+            writing: None,
+            logged: None,
+            every: timing.renewal().max(EVERY_MIN),
+            write_at: sys::now(),
+        }
     }
 
     /// Takes in an event of the pump.
     pub(super) fn handle_event(&mut self, event: &Event, now: Instant) {
         let unix_time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         self.metrics.handle_event(event, now, unix_time.unwrap_or_default());
-    }
-
-    /// Takes in an effect of the pump.
-    pub(super) fn handle_effect(&mut self, effect: &Effect, now: Instant) {
-        self.metrics.handle_effect(effect, now);
     }
 
     /// Returns when [`MetricsHandle::update`] has something to do. The end of a write is noticed in

@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::WaitOptions;
@@ -55,8 +55,8 @@ use self::store_thread::StoreHandle;
 use self::upgrade::Program;
 use crate::command::inherited_texts;
 use crate::core::{
-    AgentId, Config, Deadline, Event, Instant, LockContext, Metrics, Ms, Priority, Pump, SLACK,
-    Since, bounce,
+    AgentId, Config, Deadline, Event, Instant, LockContext, Ms, Priority, Pump, SLACK, Since,
+    bounce,
 };
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
@@ -137,11 +137,12 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         None => None,
     };
     let check = HealthCheck::new(commands, events.clone())?;
-    let metrics = metrics_of(&setup, &dir_path);
+    let timing = setup.config.timing;
+    let metrics = setup.metrics_file.as_ref();
+    let metrics = metrics.map(|path| MetricsHandle::new(path, &dir_path, &setup.identity, &timing));
     let settings = with_environment(setup.guard);
     let guard = GuardClient::new(Connector { dir, guard_lock, settings });
-    let store = StoreHandle::start(setup.store, setup.config.timing, events)?;
-    let timing = setup.config.timing;
+    let store = StoreHandle::start(setup.store, timing, events)?;
     let pump = Pump::new(setup.config, setup.id, times, sys::now());
     let performer = Performer {
         check,
@@ -182,15 +183,6 @@ fn with_environment(mut settings: Settings) -> Settings {
     log::warn!("the guard cannot have this environment: {why}; one that runs keeps its own");
     settings.commands.environment = None;
     settings
-}
-
-/// Returns the metrics, if there is a file for them.
-fn metrics_of(setup: &Setup<'_>, dir: &Path) -> Option<MetricsHandle> {
-    let path = setup.metrics_file.as_ref()?;
-    let Identity { bucket, key, token, .. } = &setup.identity;
-    let metrics = Metrics::new(bucket, key, token);
-    let renewal = setup.config.timing.renewal();
-    Some(MetricsHandle::new(path, dir, metrics, renewal))
 }
 
 /// Waits up to T for `agent.lock`. A process that still holds it then is a second agent. No command
@@ -310,7 +302,7 @@ fn turn_until_end(
         }
         for effect in effects {
             if let Some(metrics) = &mut performer.metrics {
-                metrics.handle_effect(&effect, now);
+                metrics.metrics.handle_effect(&effect, now);
             }
             if let Some(exit) = performer.perform(effect) {
                 return exit;
