@@ -60,7 +60,13 @@ impl Program {
             self.checks_again = true;
             return;
         }
-        let (path, mut command) = (self.path.clone(), check_of(&self.path, &self.arguments));
+        let mut words = self.arguments.iter().skip(1).peekable();
+        words.next_if(|word| *word == "agent");
+        let path = self.path.clone();
+        let mut command = Command::new(&path);
+        command.args(["check", "--connect"]).args(words).stdout(Stdio::null());
+        // An agent that ends leaves no check behind, not even one that hangs.
+        Child { ends_with_thread: true, ..Child::default() }.set_up(&mut command);
         let (identity, identity_now) = (self.identity.clone(), self.identity_now);
         let work = move || {
             has_passed(&path, command.output()) && is_same(&identity, identity_now().as_ref())
@@ -104,17 +110,6 @@ impl Program {
     }
 }
 
-/// Returns `putex check --connect` with the arguments of an agent, the name of the program first.
-fn check_of(path: &Path, arguments: &[OsString]) -> Command {
-    let mut words = arguments.iter().skip(1).peekable();
-    words.next_if(|word| *word == "agent");
-    let mut command = Command::new(path);
-    command.args(["check", "--connect"]).args(words).stdout(Stdio::null());
-    // An agent that ends leaves no check behind, not even one that hangs.
-    Child { ends_with_thread: true, ..Child::default() }.set_up(&mut command);
-    command
-}
-
 /// Returns whether the settings are still of the same agent; logs if not. An identity that only the
 /// new program can tell counts as the same.
 fn is_same(own: &Identity, now: Option<&Identity>) -> bool {
@@ -150,9 +145,8 @@ fn has_passed(path: &Path, check: io::Result<Output>) -> bool {
     false
 }
 
-fn without_notify_fd(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+fn without_notify_fd(mut words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
-    let mut words = words.peekable();
     while let Some(word) = words.next() {
         match word.as_bytes().strip_prefix(NOTIFY_FD) {
             Some(b"") => drop(words.next()),
