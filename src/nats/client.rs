@@ -6,7 +6,6 @@
 mod request;
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::request::{Outgoing, RequestError};
@@ -18,7 +17,6 @@ use super::dial::Dialer;
 use super::encode;
 use super::info::ServerInfo;
 use super::link::{INBOX_SID, Link, Received, WRITE_WAIT_MAX, server_says};
-use super::pool::Candidates;
 use super::url::Server;
 use super::{random, server_error};
 use crate::core::{Instant, StoreError};
@@ -47,7 +45,6 @@ pub enum ClientEvent {
 /// A NATS client. One thread owns it, and every call returns at its deadline.
 pub struct Client {
     dialer: Dialer,
-    options: Arc<ConnectOptions>,
     link: Option<Link>,
     /// The reason why there is no connection.
     reason: String,
@@ -62,10 +59,8 @@ impl Client {
             server.login = options.login.clone();
         }
         shuffle(&mut servers);
-        let (pool, options) = (Candidates::new(servers, options.interval), Arc::new(options));
         Client {
-            dialer: Dialer::new(pool, Arc::clone(&options)),
-            options,
+            dialer: Dialer::new(servers, options),
             link: None,
             reason: "no connection was made yet".to_owned(),
             warned: Vec::new(),

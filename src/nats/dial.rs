@@ -18,6 +18,7 @@ use rustix::net::{SocketAddrAny, SocketFlags, SocketType, sockopt};
 use super::connect_options::{ConnectOptions, RefuseAlone};
 use super::link::Link;
 use super::pool::{Candidate, Candidates, Failure, HANDSHAKE_LIMIT, Next};
+use super::url::Server;
 use super::{io_error_text, no_timer, random};
 use crate::core::{Instant, StoreError, StoreErrorKind as Kind};
 use crate::sys::{self, Alarm, PollFlags, Waker};
@@ -59,7 +60,7 @@ struct Attempt {
 /// The servers, and what is under way to reach them.
 pub(super) struct Dialer {
     pub(super) pool: Candidates,
-    options: Arc<ConnectOptions>,
+    pub(super) options: Arc<ConnectOptions>,
     attempts: Vec<Attempt>,
     /// Becomes readable when an attempt has ended; made before the first.
     done: Option<Arc<Waker>>,
@@ -67,8 +68,9 @@ pub(super) struct Dialer {
 
 impl Dialer {
     /// Returns a dialer under which nothing is under way.
-    pub(super) fn new(pool: Candidates, options: Arc<ConnectOptions>) -> Dialer {
-        Dialer { pool, options, attempts: Vec::new(), done: None }
+    pub(super) fn new(servers: Vec<Server>, options: ConnectOptions) -> Dialer {
+        let pool = Candidates::new(servers, options.interval);
+        Dialer { pool, options: Arc::new(options), attempts: Vec::new(), done: None }
     }
 
     /// Notes that a server was in a cluster.

@@ -104,7 +104,7 @@ impl Client {
         }
         let frames: Vec<_> = pending.iter().map(|pending| &*pending.frame).collect();
         self.send(&frames.concat(), by)?;
-        let ping_after = self.options.repeat_after();
+        let ping_after = self.dialer.options.repeat_after();
         let mut repeat_after = ping_after;
         let (mut repeat_at, mut pinged_at) = (began.after(repeat_after), None);
         while pending.iter().any(|pending| pending.answer.is_none()) {

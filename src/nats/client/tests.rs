@@ -10,6 +10,7 @@ use super::*;
 use crate::nats::auth::Login;
 use crate::nats::decode::BUFFER_BYTES_MAX;
 use crate::nats::fake::{FakeServer, INFO, Peer};
+use crate::nats::pool::Candidates;
 use crate::sys::{PATIENCE, Waker};
 
 mod micro;
