@@ -110,9 +110,9 @@ impl Client {
         let link = self.link()?;
         let (mut frame, mut numbers) = (String::new(), Vec::new());
         for subject in subjects {
-            let (number, sub) = link.subscription(subject).map_err(not_sent)?;
-            frame.push_str(&sub);
-            numbers.push(number);
+            link.last_sid += 1;
+            frame.push_str(&encode::sub(subject, link.last_sid).map_err(not_sent)?);
+            numbers.push(link.last_sid);
         }
         frame.extend(ended.iter().map(|number| encode::unsub(*number)));
         if !frame.is_empty() {

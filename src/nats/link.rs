@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::decode::{self, Decoder, Message, READ_BYTES_MAX, ServerOp};
-use super::encode::{self, EncodeError};
+use super::encode;
 use super::info::ServerInfo;
 use super::server_error::ServerError;
 use super::stream::{Stream, stream_error, would_block};
@@ -77,29 +77,12 @@ pub(super) struct Link {
     /// Where replies to it come to; blank without one.
     pub(super) shared_reply: String,
     /// The number of the last subscription.
-    last_sid: u64,
+    pub(super) last_sid: u64,
     /// Messages of other subscriptions that arrived during a request, oldest first.
     pub(super) queue: VecDeque<Message>,
 }
 
 impl Link {
-    /// Returns a new subject for a reply. A client that hears the replies to others, and may
-    /// publish such, does not know the next subject.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel has no random number.
-    pub(super) fn next_reply(&self) -> Result<String, String> {
-        let random = sys::random().map_err(|error| io_error_text(&error))?;
-        Ok(format!("{}{random:032x}", self.inbox))
-    }
-
-    /// Returns the number and the frame of a new subscription.
-    pub(super) fn subscription(&mut self, subject: &str) -> Result<(u64, String), EncodeError> {
-        self.last_sid += 1;
-        Ok((self.last_sid, encode::sub(subject, self.last_sid)?))
-    }
-
     /// Sends a whole frame. The reason of a failure is the last `-ERR` of the server, if there
     /// is one. The link must be dropped then.
     pub(super) fn send(&mut self, frame: &[u8], deadline: Instant) -> Result<(), String> {

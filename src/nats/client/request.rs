@@ -7,6 +7,7 @@ use crate::core::{Instant, StoreError};
 use crate::nats::decode::{Message, ServerOp};
 use crate::nats::encode;
 use crate::nats::headers::NO_RESPONDERS;
+use crate::nats::io_error_text;
 use crate::nats::link::{INBOX_SID, Received, server_says};
 use crate::nats::server_error::refuses_publish;
 use crate::sys;
@@ -95,7 +96,11 @@ impl Client {
         let began = sys::now();
         let mut pending = Vec::with_capacity(sent.len());
         for sent in sent {
-            let reply = self.link()?.next_reply().map_err(not_sent)?;
+            let link = self.link()?;
+            // A client that hears the replies to others, and may publish such, does not know the
+            // next subject.
+            let random = sys::random().map_err(|error| not_sent(io_error_text(&error)))?;
+            let reply = format!("{}{random:032x}", link.inbox);
             let frame = self.frame(sent, Some(&reply))?;
             pending.push(Pending { sent, reply, frame, answer: None });
         }
