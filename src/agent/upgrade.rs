@@ -23,6 +23,12 @@ use crate::sys::raw::Child;
 /// The option whose descriptor is closed by now: its one line was written to the service manager.
 const NOTIFY_FD: &[u8] = b"--notify-fd";
 
+/// The fault of settings that the new program takes. An identity that only the new program can tell
+/// counts as the same.
+const OTHER_AGENT: &str = "upgrade: another agent by its settings: the place of the lock, \
+                           --bucket, --key or --token changed; this instance goes on; end it and \
+                           start it again for that";
+
 /// How this process was started.
 pub(super) struct Program {
     /// The file, under the name that it had at the start.
@@ -69,7 +75,13 @@ impl Program {
         Child { ends_with_thread: true, ..Child::default() }.set_up(&mut command);
         let (identity, identity_now) = (self.identity.clone(), self.identity_now);
         let work = move || {
-            has_passed(&path, command.output()) && is_same(&identity, identity_now().as_ref())
+            let is_other = || identity_now().is_some_and(|now| now != identity);
+            let fault = fault_of(&path, command.output())
+                .or_else(|| is_other().then(|| OTHER_AGENT.to_owned()));
+            if let Some(why) = &fault {
+                log::error!("{why}");
+            }
+            fault.is_none()
         };
         // The check waits for the disk that has the program, files with secrets, and servers.
         match Task::start("putex-upgrade", work) {
@@ -110,39 +122,24 @@ impl Program {
     }
 }
 
-/// Returns whether the settings are still of the same agent; logs if not. An identity that only the
-/// new program can tell counts as the same.
-fn is_same(own: &Identity, now: Option<&Identity>) -> bool {
-    let is_same = now.is_none_or(|now| now == own);
-    if !is_same {
-        log::error!(
-            "upgrade: another agent by its settings: the place of the lock, --bucket, --key or \
-             --token changed; this instance goes on; end it and start it again for that"
-        );
-    }
-    is_same
-}
-
-/// Returns whether a check has passed; logs why not, in one line.
-fn has_passed(path: &Path, check: io::Result<Output>) -> bool {
+/// Returns why a check has not passed, in one line.
+fn fault_of(path: &Path, check: io::Result<Output>) -> Option<String> {
     let path = path.display();
     let Output { status, stderr, .. } = match check {
-        Ok(output) => output,
         Err(error) => {
-            log::error!("upgrade: {path} cannot be executed: {error}; this instance goes on");
-            return false;
+            return Some(format!(
+                "upgrade: {path} cannot be executed: {error}; this instance goes on"
+            ));
         }
+        Ok(output) if output.status.success() => return None,
+        Ok(output) => output,
     };
-    if status.success() {
-        return true;
-    }
     let said = String::from_utf8_lossy(&stderr);
     let lines = said.lines().map(|line| line.strip_prefix("putex: ").unwrap_or(line));
     // A fault that is only a warning is logged again by an instance that begins.
     let faults: Vec<_> = lines.filter(|line| !line.starts_with("warning: ")).collect();
     let ended = describe(status.code(), status.signal());
-    log::error!("upgrade: {path} check: {ended}: {}; this instance goes on", faults.join("; "));
-    false
+    Some(format!("upgrade: {path} check: {ended}: {}; this instance goes on", faults.join("; ")))
 }
 
 fn without_notify_fd(mut words: impl Iterator<Item = OsString>) -> Vec<OsString> {
