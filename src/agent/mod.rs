@@ -117,7 +117,9 @@ pub struct Setup<'a> {
 pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     std::fs::metadata("/bin/sh").map_err(sys::named("/bin/sh, which runs the commands"))?;
     sys::check_proc()?;
-    reap_children_left();
+    // If the program was executed anew, the children of the previous instance are children of this
+    // one.
+    while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.log.destination, &setup.guard.commands.key);
     let (events, inbox) = inbox(EVENTS_MAX)?;
@@ -132,10 +134,9 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let times = dir.noted_times();
     let guard_lock = dir.guard_lock()?;
     let commands = setup.guard.commands.clone();
-    let on_change = match commands.on_change {
-        Some(_) => Some(ChangeHandle::start(commands.clone(), RUN_WITHIN)?),
-        None => None,
-    };
+    let on_change = commands.on_change.as_ref();
+    let on_change = on_change.map(|_| ChangeHandle::start(commands.clone(), RUN_WITHIN));
+    let on_change = on_change.transpose()?;
     let check = HealthCheck::new(commands, events.clone())?;
     let timing = setup.config.timing;
     let metrics = setup.metrics_file.as_ref();
@@ -224,12 +225,6 @@ fn wait_for_agent_lock(
     }
 }
 
-/// Reaps children that have ended: if the program was executed anew, the children of the previous
-/// instance are children of this one.
-fn reap_children_left() {
-    while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
-}
-
 /// Returns the lines about the settings of this agent.
 fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
     let timing = setup.config.timing;
@@ -244,18 +239,17 @@ fn describe_settings(setup: &Setup<'_>) -> Vec<String> {
         confirmations = timing.confirmations(),
         stop_budget = Ms(timing.stop_budget()),
     )];
-    let Config { priority, failback, .. } = setup.config;
+    let Config { priority, failback, seats, observes, check, .. } = setup.config;
     if priority == Priority::Never {
         lines.push("priority never: not a candidate".to_owned());
-    } else if priority != Priority::FIRST || failback.is_some() || setup.config.seats > 1 {
+    } else if priority != Priority::FIRST || failback.is_some() || seats > 1 {
         let failback = failback.map_or("never".to_owned(), |after| Ms(after).to_string());
-        let seats = setup.config.seats;
         lines.push(format!("priority {priority}, failback {failback}, seats {seats}"));
     }
-    if setup.config.observes {
+    if observes {
         lines.push("it only observes: no lock is taken, no service is run".to_owned());
     }
-    if !setup.config.check {
+    if !check {
         lines.push("no --healthcheck: a host that is up counts as fit".to_owned());
     }
     lines
