@@ -305,7 +305,8 @@ fn turn_until_end(
         performer.show_status(&pump, now);
         performer.service_manager.keepalive(now);
         if let Some(is_right) = performer.program.checked() {
-            performer.end_check(is_right);
+            performer.service_manager.send_reloaded();
+            performer.upgrade = if is_right { Upgrade::Due(sys::now()) } else { Upgrade::NotDue };
         }
         performer.upgrade_if_due(pump.lets_next_instance(&event, now), now);
     }
