@@ -33,7 +33,6 @@ const OTHER_AGENT: &str = "upgrade: another agent by its settings: the place of 
 pub(super) struct Program {
     /// The file, under the name that it had at the start.
     path: PathBuf,
-    arguments: Vec<OsString>,
     /// The identity of this agent, and a function that returns the identity by the settings as they
     /// are now, if this program can read them.
     identity: Identity,
@@ -54,10 +53,8 @@ impl Program {
         identity: Identity,
         identity_now: fn() -> Option<Identity>,
     ) -> io::Result<Program> {
-        let arguments = without_notify_fd(env::args_os());
         let path = env::current_exe()?;
-        let (check, checks_again) = (None, false);
-        Ok(Program { path, arguments, identity, identity_now, check, checks_again })
+        Ok(Program { path, identity, identity_now, check: None, checks_again: false })
     }
 
     /// Has the file that is at the path now check the settings. Logs why they are not valid, if so.
@@ -66,7 +63,7 @@ impl Program {
             self.checks_again = true;
             return;
         }
-        let mut words = self.arguments.iter().skip(1).peekable();
+        let mut words = without_notify_fd(env::args_os()).into_iter().skip(1).peekable();
         words.next_if(|word| *word == "agent");
         let path = self.path.clone();
         let mut command = Command::new(&path);
@@ -113,7 +110,7 @@ impl Program {
         log::info!("upgrade: executing {path}");
         log.flush();
         let mut command = Command::new(&self.path);
-        if let Some((name, words)) = self.arguments.split_first() {
+        if let Some((name, words)) = without_notify_fd(env::args_os()).split_first() {
             command.arg0(name).args(words);
         }
         // Blocked signals stay blocked, and wait for that program.
