@@ -30,7 +30,7 @@ const KEEPALIVE_MIN: Duration = Duration::from_millis(1);
 type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// The service manager, as the main thread notifies it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ServiceManager {
     /// The socket, and the address of the manager, if the environment names one.
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -71,12 +71,10 @@ impl ServiceManager {
         };
         Ok(ServiceManager {
             socket: name.map(connect).transpose()?,
-            ready: false,
             descriptor: descriptor.transpose()?,
             keepalive: period(variable)
                 .map(|period| ((period / KEEPALIVES).max(KEEPALIVE_MIN), sys::now())),
-            status: String::new(),
-            unsent: VecDeque::new(),
+            ..ServiceManager::default()
         })
     }
 
