@@ -60,13 +60,11 @@ impl Runner {
         let (has_ended, ended) = bounded(1);
         let mut spawn = move |prepared| {
             let process = Process::spawn(prepared, &output)?;
-            match prepare(&process) {
-                Ok(()) => Ok(process),
-                Err(error) => {
-                    let _ = process.end();
-                    Err(error)
-                }
+            if let Err(error) = prepare(&process) {
+                let _ = process.end();
+                return Err(error);
             }
+            Ok(process)
         };
         let serve = move || {
             for order in ordered {
