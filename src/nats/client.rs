@@ -178,11 +178,8 @@ impl Client {
                 Ok(Received::Op(ServerOp::Err(text)))
                     if server_error::refuses_publish(&text, &link.shared_subject) =>
                 {
-                    return ClientEvent::NotAsked(format!(
-                        "{}: {}",
-                        link.info.address,
-                        server_says(&text)
-                    ));
+                    let said = server_says(&text);
+                    return ClientEvent::NotAsked(format!("{}: {said}", link.info.address));
                 }
                 Ok(Received::Op(ServerOp::Err(text))) => self.warn(&text),
                 Ok(Received::Op(ServerOp::Info(_))) => self.learn_servers(),
