@@ -96,12 +96,21 @@ impl Dialer {
         self.drop_old_results(began);
         loop {
             let now = sys::now();
-            if let Some(index) = self.attempts.iter().position(|it| !it.outcome.is_empty()) {
-                let attempt = self.attempts.swap_remove(index);
-                match self.finish(&attempt, now) {
-                    Ok(Some(link)) => return Ok(*link),
-                    Ok(None) => {}
-                    Err(failed) => kind = kind.max(failed),
+            let mut attempts = self.attempts.iter().enumerate();
+            let ended = attempts.find_map(|(at, it)| Some((at, it.outcome.try_recv().ok()?)));
+            if let Some((at, outcome)) = ended {
+                let Attempt { id, began, .. } = self.attempts.swap_remove(at);
+                match outcome {
+                    Ok(Reached::Addresses(addresses)) => self.pool.resolved(id, &addresses, now),
+                    Ok(Reached::Link(link)) => {
+                        self.pool.connected(id, now.since(began), now);
+                        self.give_up_handshakes(now);
+                        return Ok(*link);
+                    }
+                    Err((failure, StoreError { kind: failed, text })) => {
+                        self.pool.failed(id, failure, text, now, random());
+                        kind = kind.max(failed);
+                    }
                 }
                 continue;
             }
@@ -162,25 +171,6 @@ impl Dialer {
                 self.pool.greeted(*id);
             }
         }
-    }
-
-    /// Takes the outcome of an attempt that has ended: its connection, or the kind of its failure.
-    fn finish(&mut self, attempt: &Attempt, now: Instant) -> Result<Option<Box<Link>>, Kind> {
-        let id = attempt.id;
-        match attempt.outcome.try_recv() {
-            Ok(Ok(Reached::Addresses(addresses))) => self.pool.resolved(id, &addresses, now),
-            Ok(Ok(Reached::Link(link))) => {
-                self.pool.connected(id, now.since(attempt.began), now);
-                self.give_up_handshakes(now);
-                return Ok(Some(link));
-            }
-            Ok(Err((failure, StoreError { kind, text }))) => {
-                self.pool.failed(id, failure, text, now, random());
-                return Err(kind);
-            }
-            Err(_) => {}
-        }
-        Ok(None)
     }
 
     fn give_up_handshakes(&mut self, now: Instant) {
