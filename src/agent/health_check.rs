@@ -168,10 +168,8 @@ impl Watchdog {
     /// Waits for an order, a spawned process or its end, or until the time of the check is over.
     fn wait(&self) {
         let is_killed = self.runner.process.as_ref().is_some_and(|process| process.killed);
-        let mut fds = [self.shared.waker.as_fd(); 3];
-        if let Some(exit) = self.runner.exit() {
-            fds[1] = exit;
-        }
+        let waker = self.shared.waker.as_fd();
+        let mut fds = [waker, self.runner.exit().unwrap_or(waker), waker];
         if self.is_awaited && !is_killed {
             let deadline = self.shared.deadline();
             if sys::now() >= deadline || self.alarm.set(deadline).is_err() {
