@@ -160,7 +160,6 @@ impl Commands {
 }
 
 /// A change of the agent's state, as on-change is told it.
-#[derive(Clone, Debug)]
 pub struct Change {
     /// The state before.
     pub old: String,

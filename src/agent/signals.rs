@@ -13,7 +13,6 @@ use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use crate::sys::{self, raw};
 
 /// The order that a signal gives the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The order to end; the name of the signal.
     End(&'static str),

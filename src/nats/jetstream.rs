@@ -175,7 +175,6 @@ struct Info {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
 struct State {
     last_seq: Option<u64>,
     /// There may be thousands: only their names are kept.
