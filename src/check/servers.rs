@@ -74,10 +74,7 @@ pub(crate) fn merge(inspected: Vec<Inspected>, bucket: &str) -> StoreResult<Insp
             },
         }
     }
-    let kind = match &alone[..] {
-        [] => StoreErrorKind::Unreachable,
-        _ => StoreErrorKind::Unsafe,
-    };
+    let kind = if alone.is_empty() { StoreErrorKind::Unreachable } else { StoreErrorKind::Unsafe };
     let faults = [alone, unreachable].concat();
     let Some((_, mut found)) = merged else { return Err(kind.error(faults.join("; "))) };
     found.warnings.extend(faults);

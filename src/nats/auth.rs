@@ -165,12 +165,10 @@ impl Credentials {
             }
             Some(("user", _)) => " (correct the user or the password)".to_owned(),
             Some(("nkey", _)) => format!(" (nkey {user})"),
-            Some(("jwt", _)) => {
-                format!(
-                    " (JWT of user {user}: expired, revoked, or neither of this nkey nor of this \
-                     server's accounts)"
-                )
-            }
+            Some(("jwt", _)) => format!(
+                " (JWT of user {user}: expired, revoked, or neither of this nkey nor of this \
+                 server's accounts)"
+            ),
             Some(_) => String::new(),
         }
     }

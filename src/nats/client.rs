@@ -250,10 +250,7 @@ impl Client {
 
     /// Returns how long a connected server may be silent that is asked with PING.
     fn silence_max(&self) -> Duration {
-        match self.has_another_server() {
-            true => Duration::ZERO,
-            false => self.dialer.pool.only_limit(),
-        }
+        if self.has_another_server() { Duration::ZERO } else { self.dialer.pool.only_limit() }
     }
 
     /// Ends the connection, so that all other servers and addresses are tried first.

@@ -194,10 +194,8 @@ impl Decoder {
     fn find_line(&mut self) -> Result<Option<(usize, usize)>, ProtocolError> {
         let unread = &self.buffer[self.start..];
         // Only INFO begins with an I, so the limit is known from the first byte.
-        let limit = match unread.first() {
-            Some(b'I' | b'i') => INFO_LINE_BYTES_MAX,
-            Some(_) | None => LINE_BYTES_MAX,
-        };
+        let is_info = matches!(unread.first(), Some(b'I' | b'i'));
+        let limit = if is_info { INFO_LINE_BYTES_MAX } else { LINE_BYTES_MAX };
         let from = self.searched.max(self.start);
         let newline = self.buffer[from..].iter().position(|&byte| byte == b'\n');
         let Some(newline) = newline.map(|at| from + at) else {
