@@ -143,8 +143,7 @@ impl Credentials {
             connect[*name] = json!(value);
         }
         if let Some(key) = &self.key {
-            let nonce = nonce.ok_or("it knows neither nkeys nor JWTs")?;
-            connect["sig"] = json!(key.sign(nonce));
+            connect["sig"] = json!(key.sign(nonce.ok_or("it knows neither nkeys nor JWTs")?));
         }
         Ok(())
     }

@@ -80,8 +80,7 @@ pub fn read_trusted(path: &Path) -> Result<Option<TrustedFile>, String> {
         ));
     }
     let others_read = mode & OTHERS_READ != 0;
-    let bytes = read_bytes(path, file, TRUSTED_BYTES_MAX)?;
-    Ok(Some(TrustedFile { bytes, others_read }))
+    Ok(Some(TrustedFile { bytes: read_bytes(path, file, TRUSTED_BYTES_MAX)?, others_read }))
 }
 
 /// Opens a file; `None` when it does not exist.

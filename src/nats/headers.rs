@@ -30,8 +30,7 @@ impl Headers {
 
     /// Returns the status of the version line, such as 503 or 404.
     pub fn status(&self) -> Option<u16> {
-        let line = self.0.lines().next()?;
-        let word = line.strip_prefix(VERSION)?.split_whitespace().next()?;
+        let word = self.0.lines().next()?.strip_prefix(VERSION)?.split_whitespace().next()?;
         if word.len() != 3 || !word.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }

@@ -60,8 +60,7 @@ impl Tls {
             .with_root_certificates(self.roots()?)
             .with_client_cert_resolver(Arc::<CertResolver>::clone(&resolver));
         config.resumption = Resumption::disabled();
-        let tls = ClientConnection::new(config.into(), name).map_err(refuse)?;
-        Ok(Session { tls, resolver })
+        Ok(Session { tls: ClientConnection::new(config.into(), name).map_err(refuse)?, resolver })
     }
 
     /// Checks the files, as far as that is possible without a server.
