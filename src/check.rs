@@ -55,8 +55,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
     }
     if let Some(agent) = &resolved.args {
         // Its folder may be made later.
-        let inspected = agent.metrics_file.as_deref().map(MetricsFile::inspect);
-        if let Some(Err(error)) = inspected {
+        if let Some(Err(error)) = agent.metrics_file.as_deref().map(MetricsFile::inspect) {
             findings.warnings.push(format!("{}: {error}", settings.written(Name::MetricsFile)));
         }
         findings.warnings.extend(commands::faults(&[Name::OnChange], settings));

@@ -82,8 +82,7 @@ impl Runner {
                 waker.wake();
             }
         };
-        let name = format!("putex-{}", command.name());
-        start_small_thread(&name, serve)?;
+        start_small_thread(&format!("putex-{}", command.name()), serve)?;
         Ok(Runner { orders, spawned, ended, is_spawning: false, process: None })
     }
 

@@ -40,8 +40,7 @@ impl Process {
     /// it.
     pub fn spawn(prepared: Prepared, output: &PipeWriter) -> io::Result<Process> {
         let Prepared { mut command, child, waits } = prepared;
-        let pipe = waits.then(io::pipe).transpose()?;
-        let (stdin, release) = match pipe {
+        let (stdin, release) = match waits.then(io::pipe).transpose()? {
             Some((reader, writer)) => (Stdio::from(reader), Some(writer)),
             None => (Stdio::null(), None),
         };
