@@ -140,8 +140,7 @@ impl ChangeThread {
             if !process.killed && sys::now() >= until {
                 process.kill();
             }
-            let until = (!process.killed).then_some(until);
-            self.wait(Some(process.as_fd()), until);
+            self.wait(Some(process.as_fd()), (!process.killed).then_some(until));
         }
         process.reap()
     }

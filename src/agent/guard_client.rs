@@ -226,8 +226,7 @@ impl GuardClient {
             let (packet, file) = next_packet(link.guard.socket.as_fd())?;
             if packet.is_empty() {
                 // A guard that ends closes its socket first.
-                let link = self.take_link()?;
-                self.state = State::Ending(link, now.after(END_WITHIN));
+                self.state = State::Ending(self.take_link()?, now.after(END_WITHIN));
                 return None;
             }
             if link.unanswered.take().is_some() {
@@ -263,12 +262,10 @@ impl GuardClient {
                     sys::now().after(self.connector.settings.timing.stop_budget())
                 }
             };
-            let context = LockContext::default();
-            let order = StopOrder { dead_by, stake: Stake::Lock, context };
+            let order = StopOrder { dead_by, stake: Stake::Lock, context: LockContext::default() };
             link.outdated = Some(OutdatedOrder { order: ToGuard::Stop(order), sent_count: 0 });
             // The order is sent in the place of a question.
-            let lost = self.tell(&ToGuard::AskReport);
-            return lost.or_else(|| self.stopping(report));
+            return self.tell(&ToGuard::AskReport).or_else(|| self.stopping(report));
         };
         if report.service == ServiceState::Down {
             self.kill();

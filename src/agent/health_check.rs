@@ -149,8 +149,7 @@ impl Watchdog {
         if let Ok(prepared) = self.ordered.try_recv() {
             self.is_awaited = true;
             if !self.runner.spawn(prepared) {
-                let why = "its previous run has not ended".to_owned();
-                self.tell(Outcome::Failed(why))?;
+                self.tell(Outcome::Failed("its previous run has not ended".to_owned()))?;
             }
         }
         match self.runner.take_spawned() {

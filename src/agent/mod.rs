@@ -54,10 +54,7 @@ use self::status_file::StatusFile;
 use self::store_thread::StoreHandle;
 use self::upgrade::Program;
 use crate::command::inherited_texts;
-use crate::core::{
-    AgentId, Config, Deadline, Event, Instant, LockContext, Ms, Priority, Pump, SLACK, Since,
-    bounce,
-};
+use crate::core::{AgentId, Config, Event, LockContext, Ms, Priority, Pump, SLACK, Since, bounce};
 use crate::exit::{Exit, Refusal};
 use crate::guard::protocol::Settings;
 use crate::guard::{Identity, InstanceDir};
@@ -202,10 +199,8 @@ fn wait_for_agent_lock(
             return Ok(Ok(lock));
         }
         if said_at.take_if(|at| sys::now() >= *at).is_some() {
-            log::warn!(
-                "waiting up to {} for the end of another agent of this token",
-                Ms(lock_time)
-            );
+            let at_most = Ms(lock_time);
+            log::warn!("waiting up to {at_most} for the end of another agent of this token");
         }
         if sys::now() >= until {
             let token = &setup.id.token;
@@ -277,8 +272,7 @@ fn turn_until_end(
             startup_lines.drain(..).for_each(|text| log::info!("{text}"));
         }
         if let Event::Shutdown(_) = event {
-            let ends_within = performer.timing.ends_within() + END_WITHIN;
-            performer.service_manager.send_stopping(ends_within);
+            performer.service_manager.send_stopping(performer.timing.ends_within() + END_WITHIN);
         }
         let now = sys::now();
         if let Event::StatusRequested = event {
@@ -350,8 +344,12 @@ fn wait_for_events(
         arrived.extend(guard.tend(guard_is_ready, now));
         // The delay is reported even if events have come: it explains the events that follow.
         let passed = deadline.filter(|deadline| now >= deadline.at);
-        if let Some(deadline) = &passed {
-            report_delay(deadline, now);
+        if let Some(deadline) = &passed
+            && now.since(deadline.at) > SLACK
+        {
+            let late = Ms(now.since(deadline.at));
+            log::warn!("woke {late} late: this host is overloaded or was suspended");
+            log::debug!("the deadline was for {:?}", deadline.timer);
         }
         if !arrived.is_empty() {
             return arrived;
@@ -364,14 +362,5 @@ fn wait_for_events(
         if passed.is_some() || is_checked {
             return VecDeque::from([Event::Tick]);
         }
-    }
-}
-
-/// Logs that the main thread woke long after a deadline.
-fn report_delay(deadline: &Deadline, now: Instant) {
-    let late = now.since(deadline.at);
-    if late > SLACK {
-        log::warn!("woke {} late: this host is overloaded or was suspended", Ms(late));
-        log::debug!("the deadline was for {:?}", deadline.timer);
     }
 }

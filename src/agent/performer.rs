@@ -76,8 +76,7 @@ impl Performer<'_> {
             }
             Effect::ReadPause => self.ask_store(StoreRequest::ReadPause),
             Effect::RequestSwitchover { seat, term, from, to, lasts } => {
-                let by = to.clone();
-                let request = Switchover { seat, term, from, to, lasts, by, number: 0 };
+                let request = Switchover { seat, term, from, by: to.clone(), to, lasts, number: 0 };
                 self.ask_store(StoreRequest::RequestSwitchover(request));
             }
             Effect::RunCheck(run) => self.queued_events.extend(self.check.run(run)),

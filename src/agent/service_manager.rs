@@ -58,8 +58,7 @@ impl ServiceManager {
         variable: Variable<'_>,
     ) -> Result<ServiceManager, String> {
         let descriptor = notify_fd.map(|number| {
-            let descriptor = sys::raw::inherited(number);
-            descriptor.map_err(|error| {
+            sys::raw::inherited(number).map_err(|error| {
                 format!(
                     "--notify-fd: {number}: {error}; the program that starts the agent opens it"
                 )

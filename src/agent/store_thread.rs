@@ -117,8 +117,7 @@ impl StoreThread {
     /// pump logs the loss of an open store; why it cannot be opened is logged here, once for
     /// each new reason.
     fn open_and_serve(&mut self) -> Option<()> {
-        let began = sys::now();
-        let failed = match self.store.open(began.after(OPEN_WITHIN)) {
+        let failed = match self.store.open(sys::now().after(OPEN_WITHIN)) {
             Ok(opened) => {
                 self.reported = None;
                 self.logged.clear();
