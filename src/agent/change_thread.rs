@@ -81,7 +81,7 @@ impl ChangeHandle {
     pub(super) fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
         self.changes.waker.wake();
-        sys::is_ready_soon(&self.thread, 2 * LAST_RUN_WITHIN + KILLED_WITHIN);
+        sys::is_ready_soon(&self.thread.done, 2 * LAST_RUN_WITHIN + KILLED_WITHIN);
     }
 }
 

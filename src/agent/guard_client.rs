@@ -154,7 +154,9 @@ impl GuardClient {
     /// Returns the descriptor that becomes readable when [`GuardClient::tend`] has something to do.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
-            State::Absent | State::Connecting(_) => self.attempt.as_ref().map(Task::as_fd),
+            State::Absent | State::Connecting(_) => {
+                self.attempt.as_ref().map(|attempt| attempt.done.as_fd())
+            }
             State::Connected(link) => Some(link.guard.socket.as_fd()),
             State::Ending(link, _) => Some(link.guard.process.as_fd()),
         }

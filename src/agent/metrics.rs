@@ -93,12 +93,12 @@ impl MetricsHandle {
 
     /// Removes the file, and waits for that, but not for long.
     pub(super) fn end(&self) {
-        let has_ended = |write: &Task<_>| sys::is_ready_soon(write, END_WITHIN);
+        let has_ended = |write: &Task<_>| sys::is_ready_soon(&write.done, END_WITHIN);
         let file = Arc::clone(&self.file);
         if self.writing.as_ref().is_none_or(has_ended)
             && let Ok(removal) = Task::start("putex-metrics", move || file.remove())
         {
-            sys::is_ready_soon(&removal, END_WITHIN);
+            sys::is_ready_soon(&removal.done, END_WITHIN);
         }
     }
 }

@@ -210,7 +210,7 @@ fn wait_for_agent_lock(
             );
             return Ok(Err(setup.log.destination.refuse(&Refusal::new(Exit::Unsafe, text))));
         }
-        sys::is_ready_soon(&setup.signals, AGENT_LOCK_POLL);
+        sys::is_ready_soon(&setup.signals.fd, AGENT_LOCK_POLL);
         match setup.signals.next() {
             Some(Order::End(_)) => return Ok(Err(Exit::Success)),
             // The new program is executed when this agent has begun.
@@ -322,7 +322,7 @@ fn wait_for_events(
         let metrics_due = metrics.as_ref().and_then(MetricsHandle::due);
         let due = [at, service_manager.keepalive_due(), metrics_due, guard.due()];
         let until = due.into_iter().flatten().min();
-        let fds = [Some(signals.as_fd()), Some(check.output.as_fd()), guard.fd(), program.fd()];
+        let fds = [Some(signals.fd.as_fd()), Some(check.output.as_fd()), guard.fd(), program.fd()];
         // If the kernel refuses to wait, the agent looks at all descriptors at once.
         let ready = inbox.wait(fds, until).unwrap_or([true; 4]);
         let [is_signalled, check_has_written, guard_is_ready, is_checked] = ready;

@@ -6,7 +6,7 @@
 //! not read yet waits for the next instance where the program is executed anew.
 
 use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -22,7 +22,8 @@ pub(super) enum Order {
 
 /// The signals that an agent takes.
 pub struct Signals {
-    descriptor: OwnedFd,
+    /// Becomes readable when there is a signal.
+    pub(super) fd: OwnedFd,
     on_terminal: bool,
 }
 
@@ -36,13 +37,13 @@ impl Signals {
     pub fn open() -> io::Result<Signals> {
         let mut taken = vec![SIGTERM, SIGUSR1, SIGUSR2];
         taken.extend([SIGINT, SIGHUP].into_iter().filter(|signal| !raw::is_ignored(*signal)));
-        let descriptor = raw::take_signals(&taken)?;
-        Ok(Signals { descriptor, on_terminal: io::stdin().is_terminal() })
+        let fd = raw::take_signals(&taken)?;
+        Ok(Signals { fd, on_terminal: io::stdin().is_terminal() })
     }
 
     /// Reads the next signal; returns its order, if there is one.
     pub(super) fn next(&self) -> Option<Order> {
-        match sys::next_signal(&self.descriptor)? {
+        match sys::next_signal(&self.fd)? {
             SIGUSR2 => Some(Order::Upgrade),
             SIGTERM => Some(Order::End("SIGTERM")),
             SIGINT => Some(Order::End("SIGINT")),
@@ -51,12 +52,5 @@ impl Signals {
             _ if self.on_terminal => Some(Order::End("SIGHUP")),
             _ => Some(Order::Upgrade),
         }
-    }
-}
-
-impl AsFd for Signals {
-    /// Becomes readable when there is a signal.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
     }
 }

@@ -1,7 +1,6 @@
 //! Work in a thread of its own, which may wait for a disk: the agent does not.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
@@ -11,7 +10,8 @@ use crate::sys::{Waker, start_thread};
 /// The work, and its outcome when it is done.
 pub(super) struct Task<T> {
     receiver: Receiver<T>,
-    done: Arc<Waker>,
+    /// Becomes readable when the work is done.
+    pub(super) done: Arc<Waker>,
 }
 
 impl<T: Send + 'static> Task<T> {
@@ -38,12 +38,5 @@ impl<T: Send + 'static> Task<T> {
     /// Returns the outcome, once, if the work is done.
     pub(super) fn outcome(&self) -> Option<T> {
         self.receiver.try_recv().ok()
-    }
-}
-
-impl<T> AsFd for Task<T> {
-    /// Becomes readable when the work is done.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.done.as_fd()
     }
 }

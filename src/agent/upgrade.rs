@@ -89,7 +89,7 @@ impl Program {
 
     /// Returns the descriptor that becomes readable when a check has ended, if one runs.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.check.as_ref().map(Task::as_fd)
+        self.check.as_ref().map(|check| check.done.as_fd())
     }
 
     /// Returns whether the settings are right if a check has ended.
