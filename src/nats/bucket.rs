@@ -151,7 +151,6 @@ pub fn check(bucket: &str, config: &Value, allow_memory: bool) -> Result<SafeBuc
             "bucket {bucket}: {faults}; write another --bucket, or change this one"
         ));
     };
-    let has_ttl = config["allow_msg_ttl"] == true;
     let mut remarks: Vec<String> = broken(&REMARKS, config).collect();
     let (republish, hint) = (&config["republish"], format!("{HINT_PREFIX}{bucket}.>"));
     if republish["src"] != format!("$KV.{bucket}.>") || republish["dest"] != hint {
@@ -159,7 +158,7 @@ pub fn check(bucket: &str, config: &Value, allow_memory: bool) -> Result<SafeBuc
             .push(format!("no republish to {hint}: changes are noticed by reading every R only"));
     }
     let remarks = remarks.iter().map(|text| format!("bucket {bucket}: {text}")).collect();
-    Ok(SafeBucket { replicas, level, has_ttl, remarks })
+    Ok(SafeBucket { replicas, level, has_ttl: config["allow_msg_ttl"] == true, remarks })
 }
 
 /// Returns the reasons why the stream is not the one of the bucket, does not have its keys

@@ -92,19 +92,18 @@ impl Link {
         if let Some(why) = self.info.not_one_cluster().filter(|_| refuses_alone) {
             return Err(Kind::Unsafe.error(why));
         }
-        let ConnectOptions { tls, name, .. } = options;
         let inbox = encode::sub(&format!("{}*", self.inbox), INBOX_SID);
         let inbox = inbox.map_err(|text| Kind::Unreachable.error(text))?;
-        let wanted = self.server.tls || tls.is_wanted();
+        let wanted = self.server.tls || options.tls.is_wanted();
         if self.stream.tls.is_none() && (wanted || self.info.tls_required) {
             if !self.info.tls_available {
                 return Err(Kind::Unsafe
                     .error("it has no TLS, and is not talked to without; write nats://"));
             }
-            self.start_tls(tls, deadline)?;
+            self.start_tls(&options.tls, deadline)?;
         }
         let nonce = self.info.nonce.as_deref();
-        let connect = encode::connect(name, self.stream.tls.is_some(), credentials, nonce)
+        let connect = encode::connect(&options.name, self.stream.tls.is_some(), credentials, nonce)
             .map_err(|why| Kind::Credentials.error(why))?;
         let frame = [connect.as_bytes(), inbox.as_bytes(), encode::PING].concat();
         if let Err(reason) = self.write(&frame, deadline) {
