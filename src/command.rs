@@ -103,8 +103,7 @@ impl Commands {
         let words: Vec<_> = entry.chain([&*script, command.name(), &*role]).collect();
         // A start may take as long as the lock is renewed: it has no deadline.
         let left = (command != Command::Start).then(|| run.deadline.since(now));
-        let starting = run.starting.then(|| "1".to_owned());
-        let more = [Some(role.clone()), starting, None, None, None];
+        let more = [Some(role.clone()), run.starting.then(|| "1".to_owned()), None, None, None];
         let told = self.variables(&run.context, left, more);
         let child = Child {
             // The service is not scheduled like the guard.

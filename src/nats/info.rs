@@ -53,8 +53,7 @@ impl ServerInfo {
         // The texts of INFO are logged and must not begin lines of their own.
         let text = |name: &str| value[name].as_str().map(sanitize);
         let flag = |name: &str| value[name].as_bool().unwrap_or(false);
-        let max_payload = value["max_payload"].as_u64();
-        let max_payload = max_payload.and_then(|bytes| bytes.try_into().ok());
+        let max_payload = value["max_payload"].as_u64().and_then(|bytes| bytes.try_into().ok());
         let urls = value["connect_urls"].as_array().into_iter().flatten();
         Ok(ServerInfo {
             address: address.to_owned(),

@@ -107,15 +107,14 @@ impl Service {
     }
 
     /// Returns the answer to a request for statistics; `data` is what is special to the service.
-    pub fn stats(&self, stats: &EndpointStats, data: &impl Serialize) -> String {
-        let EndpointStats { requests, processing } = stats;
-        let nanoseconds = u64::try_from(processing.as_nanos()).unwrap_or(u64::MAX);
+    pub fn stats(&self, done: &EndpointStats, data: &impl Serialize) -> String {
+        let nanoseconds = u64::try_from(done.processing.as_nanos()).unwrap_or(u64::MAX);
         let mut endpoint = self.endpoint();
-        endpoint["num_requests"] = json!(requests);
+        endpoint["num_requests"] = json!(done.requests);
         endpoint["num_errors"] = json!(0);
         endpoint["last_error"] = json!("");
         endpoint["processing_time"] = json!(nanoseconds);
-        endpoint["average_processing_time"] = json!(nanoseconds / (*requests).max(1));
+        endpoint["average_processing_time"] = json!(nanoseconds / done.requests.max(1));
         endpoint["data"] = json!(data);
         let mut stats = self.response("stats");
         stats["started"] = json!(humantime::format_rfc3339_millis(self.started).to_string());
