@@ -5,9 +5,6 @@ use std::time::Duration;
 use super::auth::Login;
 use super::tls::Tls;
 
-/// The default prefix of reply subjects.
-pub(super) const INBOX: &str = "_INBOX";
-
 /// Shortest time after which a request is repeated: a server that stores to a disk needs
 /// some milliseconds.
 const REPEAT_AFTER_MIN: Duration = Duration::from_millis(20);
@@ -48,7 +45,7 @@ pub enum RefuseAlone {
 impl ConnectOptions {
     /// Returns options without TLS and with the default prefix of reply subjects.
     pub fn new(login: Login, name: String, interval: Duration) -> ConnectOptions {
-        let (tls, inbox) = (Tls::default(), INBOX.to_owned());
+        let (tls, inbox) = (Tls::default(), "_INBOX".to_owned());
         ConnectOptions { login, tls, inbox, name, interval, refuse_alone: RefuseAlone::Never }
     }
 
