@@ -47,8 +47,10 @@ pub(super) struct GuardClient {
 }
 
 /// The connection to the guard that the pump wants.
+#[derive(Default)]
 enum State {
     /// No guard is wanted, or the last one was lost.
+    #[default]
     Absent,
     /// An attempt to connect is under way; these messages follow its first ones.
     Connecting(Vec<ToGuard>),
@@ -191,12 +193,8 @@ impl GuardClient {
         }
     }
 
-    fn take_state(&mut self) -> State {
-        std::mem::replace(&mut self.state, State::Absent)
-    }
-
     fn take_link(&mut self) -> Option<Link> {
-        match self.take_state() {
+        match std::mem::take(&mut self.state) {
             State::Connected(link) | State::Ending(link, _) => Some(link),
             State::Absent | State::Connecting(_) => None,
         }
@@ -207,7 +205,7 @@ impl GuardClient {
     fn attempt_ended(&mut self) -> Option<Event> {
         let opened = self.attempt.as_ref()?.outcome()?;
         self.attempt = None;
-        match (self.take_state(), opened) {
+        match (std::mem::take(&mut self.state), opened) {
             (State::Connecting(later), Ok((link, first))) => {
                 self.state = State::Connected(link);
                 first.iter().chain(&later).find_map(|message| self.tell(message))
