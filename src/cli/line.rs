@@ -8,7 +8,7 @@ use super::config::{self, Config};
 use super::context;
 use super::settings::{Faults, Settings, variable};
 use super::table::{Name, Subcommand};
-use super::{BucketArgs, Environment, Invocation, Request, resolve, unexpected, usage};
+use super::{BucketArgs, Environment, resolve, unexpected, usage};
 use crate::exit::Refusal;
 use crate::store::name::valid_agents_key;
 use crate::sys;
@@ -55,16 +55,6 @@ impl Line<'_> {
     pub(super) fn complete(mut self) -> Result<Self, Refusal> {
         let (_, faults) = add_origins(&mut self.settings, self.environment)?;
         Faults(faults).or_first(Some(self))
-    }
-
-    /// Returns the invocation of a command that ends by itself.
-    pub(super) fn once(
-        self,
-        request: impl FnOnce(&Line<'_>) -> Result<Request, Refusal>,
-    ) -> Result<Invocation, Refusal> {
-        let line = self.complete()?;
-        let request = request(&line)?;
-        Ok(Invocation::Once(line.bucket()?, Box::new(request)))
     }
 
     /// Returns the bucket. A command that can make none only looks: one in memory is as good.

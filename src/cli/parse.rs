@@ -207,32 +207,29 @@ fn is_of_agent(of: Subcommand) -> bool {
 }
 
 fn invocation(line: Line<'_>) -> Result<Invocation, Refusal> {
-    match line.of {
-        Subcommand::Help => help::answer(&line.words).map(Invocation::Print),
+    let request: fn(&Line<'_>) -> Result<Request, Refusal> = match line.of {
+        Subcommand::Help => return help::answer(&line.words).map(Invocation::Print),
         Subcommand::Agent
         | Subcommand::Check
         | Subcommand::Finish
         | Subcommand::Timing
-        | Subcommand::Guard => of_agent(line),
-        Subcommand::Lock => line.once(|line| lock::request(line).map(Request::Lock)),
-        Subcommand::Grab | Subcommand::Release => {
-            line.once(|line| grab::request(line).map(Request::Grab))
-        }
-        Subcommand::Lease => line.once(|line| lease::request(line).map(Request::Lease)),
-        Subcommand::Put => line.once(|line| lease::put(line).map(Request::Put)),
-        Subcommand::Init => line.once(|line| match line.words.first() {
+        | Subcommand::Guard => return of_agent(line),
+        Subcommand::Doctor => return doctor::invocation(line),
+        Subcommand::Lock => |line| lock::request(line).map(Request::Lock),
+        Subcommand::Grab | Subcommand::Release => |line| grab::request(line).map(Request::Grab),
+        Subcommand::Lease => |line| lease::request(line).map(Request::Lease),
+        Subcommand::Put => |line| lease::put(line).map(Request::Put),
+        Subcommand::Init => |line| match line.words.first() {
             Some(word) => Err(unexpected(word, "write --bucket NAME")),
             None => Ok(Request::Init),
-        }),
-        Subcommand::Status => line.once(|line| status::request(line).map(Request::Status)),
-        Subcommand::Doctor => doctor::invocation(line),
-        Subcommand::Switchover => {
-            line.once(|line| switchover::request(line).map(Request::Switchover))
-        }
-        Subcommand::Pause | Subcommand::Resume => {
-            line.once(|line| pause::request(line).map(Request::Pause))
-        }
-    }
+        },
+        Subcommand::Status => |line| status::request(line).map(Request::Status),
+        Subcommand::Switchover => |line| switchover::request(line).map(Request::Switchover),
+        Subcommand::Pause | Subcommand::Resume => |line| pause::request(line).map(Request::Pause),
+    };
+    let line = line.complete()?;
+    let request = request(&line)?;
+    Ok(Invocation::Once(line.bucket()?, Box::new(request)))
 }
 
 /// Builds the invocation of a command that takes settings of an agent.
