@@ -175,7 +175,7 @@ fn read_agents(args: &DoctorArgs, opened: &mut Opened) -> Result<Status, Finding
             }
             // Nobody can have such a lock.
             let advice = "read what putex help messages says of that text";
-            Finding::bad("agents", Level::Critical, text, advice)
+            Finding::new("agents", Level::Critical, text, advice)
         })?;
         read.keys.retain(|status| status.kind == Kind::Agent);
         if let ([], Some(key)) = (&read.keys[..], &args.key) {

@@ -33,7 +33,8 @@ pub(super) fn judge(status: &KeyStatus, is_local: bool, given: Option<TimingKey>
         service(&status.agents),
         pause(status),
     ];
-    all.into_iter().map(|finding| finding.of_key(&status.key)).collect()
+    let key = Some(status.key.clone());
+    all.into_iter().map(|finding| Finding { key: key.clone(), ..finding }).collect()
 }
 
 /// Returns whether all holders answer, and an agent that would take the lock over: no agent that
@@ -85,27 +86,27 @@ fn answers(status: &KeyStatus) -> Finding {
         let text = format!(
             "{overdue} does not renew its lock, and nobody takes it over before the pause is over"
         );
-        Finding::bad("agents", Level::Critical, text, "putex resume ends the pause")
+        Finding::new("agents", Level::Critical, text, "putex resume ends the pause")
     } else if !overdue.is_empty() {
         let text = format!("{overdue} does not renew its lock: it is dead, or cut off");
-        Finding::bad("agents", warning, text, "putex status says who takes over, and when")
+        Finding::new("agents", warning, text, "putex status says who takes over, and when")
     } else if !silent.is_empty() {
         let text = format!("{silent} has the lock and does not answer");
         let advice = "look whether its agent and its host live, or are cut off; putex status says \
                       when another agent takes over. One that does live lacks the right to \
                       subscribe to $SRV.> or to answer, or this user the one to publish to \
                       $SRV.STATS.putex";
-        Finding::bad("agents", warning, text, advice)
+        Finding::new("agents", warning, text, advice)
     } else if agents.is_empty() {
         let advice = "start an agent of this key, or name another KEY";
-        Finding::bad("agents", warning, "no agent answers, and nobody has the lock", advice)
+        Finding::new("agents", warning, "no agent answers, and nobody has the lock", advice)
     } else {
         let tokens = joined(agents.iter().map(|agent| &*agent.token));
         let Some(due) = status.agents_due() else {
             return Finding::ok("agents", format!("{count} answer: {tokens}"));
         };
         let text = format!("{count} of {due} agents answer: {tokens}");
-        Finding::bad("agents", warning, text, "look for the others; --agents says how many are due")
+        Finding::new("agents", warning, text, "look for the others; --agents says how many are due")
     }
 }
 
@@ -152,7 +153,7 @@ fn standby(status: &KeyStatus, is_local: bool) -> Finding {
         "run an agent of this key on a second host"
     };
     let why = if unfit.is_empty() { unfit } else { format!(": {unfit}") };
-    Finding::bad("standby", level, format!("{beginning}{why}"), advice)
+    Finding::new("standby", level, format!("{beginning}{why}"), advice)
 }
 
 fn describe((renewal, failures, confirmations): TimingKey) -> String {
@@ -170,7 +171,7 @@ fn agreement(status: &KeyStatus, given: Option<TimingKey>) -> Finding {
         let here = given.map(|given| format!(", the settings here {}", describe(given)));
         let text = format!("agents have {shown}{}", here.unwrap_or_default());
         let advice = "give all agents of a key, and this command, the same -r, -f and -c";
-        Finding::bad("agreement", Level::Warning, text, advice)
+        Finding::new("agreement", Level::Warning, text, advice)
     } else {
         Finding::ok("agreement", format!("all have {shown}"))
     }
@@ -183,7 +184,7 @@ fn active(status: &KeyStatus) -> Finding {
         Some(text) => {
             let advice = "stop all but as many as there are seats; where servers are connected as \
                           leaf nodes, give their JetStream a domain, and agents --js-domain";
-            Finding::bad("active", Level::Critical, text, advice)
+            Finding::new("active", Level::Critical, text, advice)
         }
     }
 }
@@ -195,7 +196,7 @@ fn twins(status: &KeyStatus) -> Finding {
         Some((token, instances)) => {
             let hosts = joined(instances.values().copied());
             let text = format!("{} agents have the token {token}, on {hosts}", instances.len());
-            Finding::bad("twins", Level::Critical, text, "give each agent a --token of its own")
+            Finding::new("twins", Level::Critical, text, "give each agent a --token of its own")
         }
     }
 }
@@ -235,7 +236,7 @@ fn service(agents: &[AgentStatus]) -> Finding {
     match troubles.iter().max_by_key(|(level, ..)| *level) {
         Some((level, _, advice)) => {
             let texts: Vec<_> = troubles.iter().map(|(_, text, _)| &**text).collect();
-            Finding::bad("service", *level, texts.join("; "), *advice)
+            Finding::new("service", *level, texts.join("; "), *advice)
         }
         None if agents.is_empty() => {
             Finding::unknown("service", "no agent says anything", "see agents above")
@@ -256,7 +257,7 @@ fn pause(status: &KeyStatus) -> Finding {
         None => Finding::ok("pause", "no pause stands"),
         Some(text) => {
             let advice = "it ends by itself; putex resume ends it sooner";
-            Finding::bad("pause", Level::Warning, text, advice)
+            Finding::new("pause", Level::Warning, text, advice)
         }
     }
 }

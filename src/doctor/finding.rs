@@ -59,14 +59,15 @@ impl Finding {
         Finding { name, key: None, level: Level::Ok, ignored: false, figures, text, advice: None }
     }
 
-    /// Returns a finding of this level, with what to do.
-    pub(super) fn bad(
+    /// Returns a finding of this level, with what to do unless the subject is fit.
+    pub(super) fn new(
         name: &'static str,
         level: Level,
         text: impl Into<String>,
         advice: impl Into<String>,
     ) -> Finding {
-        Finding { level, advice: Some(advice.into()), ..Finding::ok(name, text) }
+        let advice = Some(advice.into()).filter(|_| level > Level::Ok);
+        Finding { level, advice, ..Finding::ok(name, text) }
     }
 
     /// Returns a finding about what could not be measured.
@@ -75,18 +76,12 @@ impl Finding {
         text: impl Into<String>,
         advice: impl Into<String>,
     ) -> Finding {
-        Finding::bad(name, Level::Unknown, text, advice)
+        Finding::new(name, Level::Unknown, text, advice)
     }
 
     /// Returns whether it is a warning or critical, and not ignored.
     pub(super) fn is_told(&self) -> bool {
         self.level >= Level::Warning && !self.ignored
-    }
-
-    /// Returns the finding about a key of agents.
-    #[must_use]
-    pub(super) fn of_key(self, key: &str) -> Finding {
-        Finding { key: Some(key.to_owned()), ..self }
     }
 }
 

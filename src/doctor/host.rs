@@ -35,12 +35,8 @@ pub(super) fn clock(rate: ClockRate, drift_ppm: u32) -> Finding {
         _ if correction > drift_ppm / 2 => Level::Warning,
         _ => Level::Ok,
     };
-    if level == Level::Ok {
-        Finding::ok("clock", text)
-    } else {
-        let advice = "see what changes the clock so fast, or give all agents a larger --drift";
-        Finding::bad("clock", level, text, advice)
-    }
+    let advice = "see what changes the clock so fast, or give all agents a larger --drift";
+    Finding::new("clock", level, text, advice)
 }
 
 /// Judges the watchdog device. `fault`: why the one of the settings cannot be used, and what to do.
@@ -49,12 +45,12 @@ pub(super) fn watchdog(device: Option<&(String, bool)>, fault: Option<(String, &
         (Some((path, _)), None) => Finding::ok("watchdog", format!("{path} is there")),
         (Some((_, is_required)), Some((fault, advice))) => {
             let level = if *is_required { Level::Critical } else { Level::Warning };
-            Finding::bad("watchdog", level, fault, advice)
+            Finding::new("watchdog", level, fault, advice)
         }
         (None, _) => {
             let advice = "load its driver, or softdog, and write --watchdog /dev/watchdog";
             let text = "no device is set: nothing resets a host whose agent and guard hang";
-            Finding::bad("watchdog", Level::Warning, text, advice)
+            Finding::new("watchdog", Level::Warning, text, advice)
         }
     }
 }
@@ -66,7 +62,7 @@ pub(super) fn cgroups(delegated: Result<String, String>) -> Finding {
         Err(why) => {
             let text = format!("no control group here: {why}");
             let advice = "run the agent by a unit with Delegate=yes, or see that stop ends all";
-            Finding::bad("cgroup", Level::Warning, text, advice)
+            Finding::new("cgroup", Level::Warning, text, advice)
         }
     }
 }

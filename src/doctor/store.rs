@@ -55,7 +55,7 @@ pub(super) fn servers(met: &[ClusterServer], replicas: u32) -> Finding {
         None => Finding::ok("server", text),
         Some((level, why)) => {
             let advice = "install nats-server 2.12.4 or later on each of them";
-            Finding::bad("server", level, format!("{text}: {why}"), advice)
+            Finding::new("server", level, format!("{text}: {why}"), advice)
         }
     }
 }
@@ -64,7 +64,7 @@ pub(super) fn servers(met: &[ClusterServer], replicas: u32) -> Finding {
 pub(super) fn reachable(servers: usize, unreachable: &[String]) -> Finding {
     match unreachable {
         [] => Finding::ok("reachable", format!("{servers} of {servers} servers answer")),
-        _ => Finding::bad(
+        _ => Finding::new(
             "reachable",
             Level::Warning,
             format!("{} of {servers} do not answer: {}", unreachable.len(), unreachable.join("; ")),
@@ -85,7 +85,7 @@ pub(super) fn bucket(name: &str, found: &Inspection) -> Finding {
         [] => Finding::ok("bucket", format!("{name} is as putex makes it")),
         _ => {
             let advice = "an operator may change that; see The bucket in putex help store";
-            Finding::bad("bucket", Level::Warning, remarks.join("; "), advice)
+            Finding::new("bucket", Level::Warning, remarks.join("; "), advice)
         }
     }
 }
@@ -93,13 +93,13 @@ pub(super) fn bucket(name: &str, found: &Inspection) -> Finding {
 /// Returns the finding about a bucket that does not exist. A misspelt name looks the same.
 pub(super) fn no_bucket(name: &str) -> Finding {
     let advice = "run putex init or an agent, which make it; or write the --bucket of the agents";
-    Finding::bad("bucket", Level::Warning, format!("{name} does not exist"), advice)
+    Finding::new("bucket", Level::Warning, format!("{name} does not exist"), advice)
 }
 
 /// Returns the finding about a bucket that no agent uses, and why.
 pub(super) fn unsafe_bucket(why: &str) -> Finding {
     let advice = "see putex help store";
-    Finding::bad("bucket", Level::Critical, format!("agents refuse it: {why}"), advice)
+    Finding::new("bucket", Level::Critical, format!("agents refuse it: {why}"), advice)
 }
 
 /// Returns the finding about a bucket that no server answers for, and why. `is_enabled`: whether
@@ -109,7 +109,7 @@ pub(super) fn silent_bucket(why: &str, is_enabled: bool) -> Finding {
         true => "start the servers that have its copies: most of them must be there",
         false => "enable JetStream there: jetstream {} in its configuration, or nats-server -js",
     };
-    Finding::bad(
+    Finding::new(
         "bucket",
         Level::Critical,
         format!("no answer, and without one no lock is renewed: {why}"),
@@ -120,7 +120,7 @@ pub(super) fn silent_bucket(why: &str, is_enabled: bool) -> Finding {
 /// Judges the copies of the bucket. `name` is its name.
 pub(super) fn replicas(name: &str, found: &Inspection) -> Option<Finding> {
     let (replicas, late) = (found.replicas?, &found.late);
-    let bad = |text: String, advice: &str| Finding::bad("replicas", Level::Warning, text, advice);
+    let bad = |text: String, advice: &str| Finding::new("replicas", Level::Warning, text, advice);
     let edit = format!("on three servers or more: nats stream edit KV_{name} --replicas 3");
     let finding = if !late.is_empty() {
         let text = format!("{} of {replicas} copies behind: {}", late.len(), late.join(" "));
@@ -143,7 +143,7 @@ pub(super) fn election(replicas: u32, timing: Timing) -> Finding {
         let (t, least) = (Ms(lock_time), Ms(ELECTION_T_MIN));
         let text = format!("T = F*R = {t}: an election of 4 to 8 s can cost the lock");
         let advice = format!("take R and F so that F*R is at least {least}");
-        Finding::bad("election", Level::Warning, text, advice)
+        Finding::new("election", Level::Warning, text, advice)
     } else {
         Finding::ok("election", format!("T = F*R = {}: an election fits", Ms(lock_time)))
     }
@@ -154,7 +154,7 @@ pub(super) fn fsync(met: &[ClusterServer], replicas: u32, is_in_memory: bool) ->
     if is_in_memory {
         let text = "the bucket is in memory: what is stored is lost with its servers";
         let advice = "make another bucket, with file storage";
-        return Finding::bad("fsync", Level::Warning, text, advice);
+        return Finding::new("fsync", Level::Warning, text, advice);
     }
     let tells = met.iter().filter_map(|server| Some((&server.name, server.sync?)));
     let tells: Vec<_> = tells.collect();
@@ -167,7 +167,7 @@ pub(super) fn fsync(met: &[ClusterServer], replicas: u32, is_in_memory: bool) ->
         let late = late.join(", ");
         let text = format!("a power cut loses what was acknowledged: written to disk late: {late}");
         let advice = "set sync_interval: always in the jetstream block of each server";
-        Finding::bad("fsync", Level::Warning, text, advice)
+        Finding::new("fsync", Level::Warning, text, advice)
     } else if tells.is_empty() {
         let text = "the servers do not tell this user when they write to disk";
         Finding::unknown("fsync", text, SEE_PAGE)
@@ -198,9 +198,6 @@ pub(super) fn round_trips(name: &'static str, samples: &Samples, timing: Timing)
         Level::Ok
     };
     let text = format!("{}; R {}", describe(samples), Ms(renewal));
-    if level == Level::Ok {
-        return Finding { figures, ..Finding::ok(name, text) };
-    }
     // Of those without an answer it is known that R was too short.
     let longest = if lost > 0 { p99.max(renewal) } else { p99 };
     let least = (longest * WARNING_SHARE).as_millis() + 1;
@@ -211,7 +208,7 @@ pub(super) fn round_trips(name: &'static str, samples: &Samples, timing: Timing)
         }
         false => format!("take -r {least}ms or more, or make disk and links faster"),
     };
-    Finding { figures, ..Finding::bad(name, level, text, advice) }
+    Finding { figures, ..Finding::new(name, level, text, advice) }
 }
 
 /// Returns the finding about requests that the store has refused.
@@ -221,5 +218,5 @@ pub(super) fn refused(name: &'static str, error: &StoreError) -> Finding {
         return Finding::unknown(name, text, "see Rights in NATS in putex help theory");
     }
     let advice = "see whether the store is there and has room: it refuses agents and locks too";
-    Finding::bad(name, Level::Critical, text, advice)
+    Finding::new(name, Level::Critical, text, advice)
 }

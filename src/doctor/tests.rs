@@ -297,8 +297,10 @@ fn report(findings: Vec<Finding>, ignored: &[&str]) -> Report {
 #[test]
 fn what_is_critical_is_unfit_and_a_warning_has_a_status_for_who_wants_it() {
     let unknown = || Finding::unknown("fsync", "not told", "ask");
-    let bad = || Finding::bad("watchdog", Level::Warning, "none", "get one");
-    let worse = || Finding::bad("twins", Level::Critical, "a|b", "no").of_key("web");
+    let bad = || Finding::new("watchdog", Level::Warning, "none", "get one");
+    let key = || Some("web".to_owned());
+    let twins = || Finding::new("twins", Level::Critical, "a|b", "no");
+    let worse = || Finding { key: key(), ..twins() };
     let level = |findings, ignored: &[&str]| report(findings, ignored).level;
     assert_eq!(level(vec![unknown()], &[]), Level::Ok);
     assert_eq!(level(vec![unknown(), bad()], &[]), Level::Warning);
