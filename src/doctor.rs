@@ -199,26 +199,18 @@ fn is_at_rest(agents: &[AgentStatus]) -> bool {
 
 /// Returns the findings about the agents.
 fn of_agents(args: &DoctorArgs, Status { keys, not_asked, .. }: Status) -> Vec<Finding> {
-    let findings = of_keys(args, &keys);
-    match not_asked {
-        None => findings,
-        Some(why) => {
-            findings.into_iter().map(|it| agents::without_answers(it, &keys, &why)).collect()
-        }
-    }
-}
-
-/// Returns the findings about the agents of these keys.
-fn of_keys(args: &DoctorArgs, keys: &[KeyStatus]) -> Vec<Finding> {
     let given = args.is_timing_given.then(|| {
         let timing = args.timing;
         (timing.renewal().as_millis() as u64, timing.failures(), timing.confirmations())
     });
+    let judge = |status: &KeyStatus| agents::judge(status, args.bucket.is_local(), given);
+    let mut findings: Vec<_> = keys.iter().flat_map(judge).collect();
     if keys.is_empty() {
         let advice = "name the KEY of agents that have not had a lock yet";
-        return vec![Finding::unknown("agents", "the bucket has no locks of agents", advice)];
+        findings.push(Finding::unknown("agents", "the bucket has no locks of agents", advice));
     }
-    keys.iter().flat_map(|status| agents::judge(status, args.bucket.is_local(), given)).collect()
+    let Some(why) = not_asked else { return findings };
+    findings.into_iter().map(|it| agents::without_answers(it, &keys, &why)).collect()
 }
 
 /// Returns R, F and C by which all is judged: those of the settings, or of the agents with the
@@ -239,7 +231,7 @@ fn timing_of(args: &DoctorArgs, keys: &[KeyStatus]) -> Timing {
 fn of_bucket(args: &DoctorArgs, opened: Opened, timing: Timing) -> Vec<Finding> {
     let Opened { mut store, exists, met, found, mut findings } = opened;
     if let Some(replicas) = found.replicas {
-        findings.extend(store::replicas(&args.bucket.name, &found));
+        findings.push(store::replicas(&args.bucket.name, replicas, &found));
         findings.push(store::election(replicas, timing));
         findings.push(store::fsync(&met, replicas, found.is_in_memory));
     }

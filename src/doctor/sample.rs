@@ -32,11 +32,6 @@ impl Samples {
         self.times.get(rank - 1).copied().unwrap_or_default()
     }
 
-    /// Returns the longest time.
-    pub(super) fn max(&self) -> Duration {
-        self.times.last().copied().unwrap_or_default()
-    }
-
     /// Returns how many requests there were.
     pub(super) fn count(&self) -> u32 {
         self.times.len() as u32 + self.unanswered
@@ -149,9 +144,9 @@ pub(super) fn describe(samples: &Samples) -> String {
     if samples.times.is_empty() {
         return format!("none of {count} answered in time");
     }
-    let [p50, p99] = [50, 99].map(|percent| fine(samples.percentile(percent)));
+    let [p50, p99, max] = [50, 99, 100].map(|percent| fine(samples.percentile(percent)));
     let late = if lost == 0 { String::new() } else { format!(", {lost} not answered in time") };
-    format!("p50 {p50}, p99 {p99}, max {}, of {count}{late}", fine(samples.max()))
+    format!("p50 {p50}, p99 {p99}, max {max}, of {count}{late}")
 }
 
 /// Formats a time; one below 10 ms in hundredths of a millisecond.

@@ -118,11 +118,10 @@ pub(super) fn silent_bucket(why: &str, is_enabled: bool) -> Finding {
 }
 
 /// Judges the copies of the bucket. `name` is its name.
-pub(super) fn replicas(name: &str, found: &Inspection) -> Option<Finding> {
-    let (replicas, late) = (found.replicas?, &found.late);
+pub(super) fn replicas(name: &str, replicas: u32, Inspection { late, .. }: &Inspection) -> Finding {
     let bad = |text: String, advice: &str| Finding::new("replicas", Level::Warning, text, advice);
     let edit = format!("on three servers or more: nats stream edit KV_{name} --replicas 3");
-    let finding = if !late.is_empty() {
+    if !late.is_empty() {
         let text = format!("{} of {replicas} copies behind: {}", late.len(), late.join(" "));
         bad(text, "start those servers, or repair the links between servers")
     } else if replicas < 3 {
@@ -130,8 +129,7 @@ pub(super) fn replicas(name: &str, found: &Inspection) -> Option<Finding> {
         bad(format!("copies: {replicas}; {text}"), &edit)
     } else {
         Finding::ok("replicas", format!("{replicas} copies, all current"))
-    };
-    Some(finding)
+    }
 }
 
 /// Judges T beside the time of an election.
@@ -183,13 +181,12 @@ pub(super) fn fsync(met: &[ClusterServer], replicas: u32, is_in_memory: bool) ->
 pub(super) fn round_trips(name: &'static str, samples: &Samples, timing: Timing) -> Finding {
     let (renewal, p99) = (timing.renewal(), samples.percentile(99));
     let lost = samples.unanswered;
-    let figures = Figures {
+    let figures = Some(Box::new(Figures {
         p50_seconds: samples.percentile(50).as_secs_f64(),
         p99_seconds: p99.as_secs_f64(),
-        max_seconds: samples.max().as_secs_f64(),
+        max_seconds: samples.percentile(100).as_secs_f64(),
         unanswered: lost,
-    };
-    let figures = Some(Box::new(figures));
+    }));
     let level = if p99 >= renewal / CRITICAL_SHARE || lost * 10 >= samples.count() {
         Level::Critical
     } else if p99 >= renewal / WARNING_SHARE || lost > 0 {
