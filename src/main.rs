@@ -15,23 +15,16 @@ use putex::cli::{
     connect,
 };
 use putex::core::{AgentId, Incarnation, REACH_MAX};
-use putex::doctor;
 use putex::exit::{Exit, Refusal};
-use putex::grab;
 use putex::guard::{self, Identity};
-use putex::init;
-use putex::lease;
 use putex::lock::{self, LockLocation};
 use putex::log::{Destination, LogQueue};
 use putex::nats::file;
 use putex::operation::Operation;
-use putex::pause;
-use putex::status;
 use putex::store::name::no_such_bucket;
 use putex::store::open_existing;
-use putex::switchover;
-use putex::sys;
 use putex::sys::signals::Endings;
+use putex::{doctor, grab, init, lease, pause, status, switchover, sys};
 
 fn main() -> ExitCode {
     // Where SIGCHLD is ignored, ended children vanish: no command could be seen to succeed.
