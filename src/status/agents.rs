@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Source;
 use super::answer_wait::{AnswerWait, Step};
-use crate::core::{AgentStatus, Instant, StoreErrorKind};
+use crate::core::{AgentStatus, StoreErrorKind};
 use crate::exit::Refusal;
 use crate::guard::status_file;
 use crate::store::{AgentAnswer, AgentQuestion, Bucket, Hint};
@@ -51,10 +51,13 @@ pub(super) fn request(
             Step::Wait(until) => until,
         };
         let heard: Vec<_> = match &source.location {
-            None => match receive(bucket, &wake, until)? {
-                Some(Ok(answer)) => vec![answer],
-                Some(Err(why)) => return Ok((said, Some(why))),
-                None => Vec::new(),
+            // Nobody wakes it. A message that means nothing does not extend the time.
+            None => match bucket.wait(wake.as_fd(), Some(until)) {
+                Hint::Answered(answer) => vec![*answer],
+                Hint::NotAsked(why) => return Ok((said, Some(why))),
+                Hint::Gone(why) => return Err(StoreErrorKind::Unreachable.error(why).into()),
+                Hint::Changed { .. } | Hint::StatusRequested { .. } => continue,
+                Hint::Woken | Hint::Elapsed => continue,
             },
             Some(location) => {
                 let next = sys::now().after(POLL).min(until);
@@ -72,25 +75,4 @@ pub(super) fn request(
             }
         }
     }
-}
-
-/// Returns the next answer, if one comes until then, or why there will be none. Nobody wakes
-/// `wake`.
-fn receive(
-    bucket: &mut dyn Bucket,
-    wake: &Waker,
-    until: Instant,
-) -> Result<Option<Result<AgentAnswer, String>>, Refusal> {
-    // Messages that mean nothing must not extend the time.
-    while sys::now() < until {
-        match bucket.wait(wake.as_fd(), Some(until)) {
-            Hint::Answered(answer) => return Ok(Some(Ok(*answer))),
-            Hint::NotAsked(why) => return Ok(Some(Err(why))),
-            Hint::Changed { .. } => {}
-            Hint::StatusRequested { .. } | Hint::Woken => {}
-            Hint::Elapsed => break,
-            Hint::Gone(why) => return Err(StoreErrorKind::Unreachable.error(why).into()),
-        }
-    }
-    Ok(None)
 }
