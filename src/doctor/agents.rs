@@ -179,13 +179,11 @@ fn agreement(status: &KeyStatus, given: Option<TimingKey>) -> Finding {
 
 /// Judges whether no more agents are active than may be: two buckets of one name would allow it.
 fn active(status: &KeyStatus) -> Finding {
+    let advice = "stop all but as many as there are seats; where servers are connected as leaf \
+                  nodes, give their JetStream a domain, and agents --js-domain";
     match status.too_many() {
         None => Finding::ok("active", "no more agents are active than there are seats"),
-        Some(text) => {
-            let advice = "stop all but as many as there are seats; where servers are connected as \
-                          leaf nodes, give their JetStream a domain, and agents --js-domain";
-            Finding::new("active", Level::Critical, text, advice)
-        }
+        Some(text) => Finding::new("active", Level::Critical, text, advice),
     }
 }
 
@@ -253,11 +251,9 @@ fn pause(status: &KeyStatus) -> Finding {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         format!("paused until {until} by {by}{reason}: nobody takes over")
     });
+    let advice = "it ends by itself; putex resume ends it sooner";
     match standing.or_else(|| status.lost_pause.clone()) {
         None => Finding::ok("pause", "no pause stands"),
-        Some(text) => {
-            let advice = "it ends by itself; putex resume ends it sooner";
-            Finding::new("pause", Level::Warning, text, advice)
-        }
+        Some(text) => Finding::new("pause", Level::Warning, text, advice),
     }
 }

@@ -41,28 +41,25 @@ pub(super) fn clock(rate: ClockRate, drift_ppm: u32) -> Finding {
 
 /// Judges the watchdog device. `fault`: why the one of the settings cannot be used, and what to do.
 pub(super) fn watchdog(device: Option<&(String, bool)>, fault: Option<(String, &str)>) -> Finding {
-    match (device, fault) {
-        (Some((path, _)), None) => Finding::ok("watchdog", format!("{path} is there")),
-        (Some((_, is_required)), Some((fault, advice))) => {
-            let level = if *is_required { Level::Critical } else { Level::Warning };
-            Finding::new("watchdog", level, fault, advice)
-        }
-        (None, _) => {
-            let advice = "load its driver, or softdog, and write --watchdog /dev/watchdog";
-            let text = "no device is set: nothing resets a host whose agent and guard hang";
-            Finding::new("watchdog", Level::Warning, text, advice)
-        }
+    let Some((path, is_required)) = device else {
+        let advice = "load its driver, or softdog, and write --watchdog /dev/watchdog";
+        let text = "no device is set: nothing resets a host whose agent and guard hang";
+        return Finding::new("watchdog", Level::Warning, text, advice);
+    };
+    let level = if *is_required { Level::Critical } else { Level::Warning };
+    match fault {
+        None => Finding::ok("watchdog", format!("{path} is there")),
+        Some((fault, advice)) => Finding::new("watchdog", level, fault, advice),
     }
 }
 
 /// Judges whether an agent that runs where this process does has a control group for start.
 pub(super) fn cgroups(delegated: Result<String, String>) -> Finding {
+    let advice = "run the agent by a unit with Delegate=yes, or see that stop ends all";
     match delegated {
         Ok(path) => Finding::ok("cgroup", format!("an agent here can divide {path}")),
         Err(why) => {
-            let text = format!("no control group here: {why}");
-            let advice = "run the agent by a unit with Delegate=yes, or see that stop ends all";
-            Finding::new("cgroup", Level::Warning, text, advice)
+            Finding::new("cgroup", Level::Warning, format!("no control group here: {why}"), advice)
         }
     }
 }

@@ -51,26 +51,22 @@ pub(super) fn servers(met: &[ClusterServer], replicas: u32) -> Finding {
     let named = versions.iter().map(|(version, names)| format!("{version} ({})", names.join(" ")));
     let text = format!("nats-server {}", named.collect::<Vec<_>>().join(", "));
     let defects = versions.iter().filter_map(|(version, _)| defect(version, replicas));
+    let advice = "install nats-server 2.12.4 or later on each of them";
     match defects.max_by_key(|(level, _)| *level) {
         None => Finding::ok("server", text),
-        Some((level, why)) => {
-            let advice = "install nats-server 2.12.4 or later on each of them";
-            Finding::new("server", level, format!("{text}: {why}"), advice)
-        }
+        Some((level, why)) => Finding::new("server", level, format!("{text}: {why}"), advice),
     }
 }
 
 /// Judges whether all servers of the setting answer.
 pub(super) fn reachable(servers: usize, unreachable: &[String]) -> Finding {
-    match unreachable {
-        [] => Finding::ok("reachable", format!("{servers} of {servers} servers answer")),
-        _ => Finding::new(
-            "reachable",
-            Level::Warning,
-            format!("{} of {servers} do not answer: {}", unreachable.len(), unreachable.join("; ")),
-            "start them, or look whether this host reaches them",
-        ),
+    if unreachable.is_empty() {
+        return Finding::ok("reachable", format!("{servers} of {servers} servers answer"));
     }
+    let (count, texts) = (unreachable.len(), unreachable.join("; "));
+    let text = format!("{count} of {servers} do not answer: {texts}");
+    let advice = "start them, or look whether this host reaches them";
+    Finding::new("reachable", Level::Warning, text, advice)
 }
 
 /// Judges the settings of the bucket. `name` is its name.
@@ -78,15 +74,13 @@ pub(super) fn bucket(name: &str, found: &Inspection) -> Finding {
     let start = format!("bucket {name}: ");
     let remarks = found.warnings.iter().map(|text| text.strip_prefix(&*start).unwrap_or(text));
     let remarks: Vec<_> = remarks.collect();
+    let advice = "an operator may change that; see The bucket in putex help store";
     if found.created.is_none() {
-        return no_bucket(name);
-    }
-    match &remarks[..] {
-        [] => Finding::ok("bucket", format!("{name} is as putex makes it")),
-        _ => {
-            let advice = "an operator may change that; see The bucket in putex help store";
-            Finding::new("bucket", Level::Warning, remarks.join("; "), advice)
-        }
+        no_bucket(name)
+    } else if remarks.is_empty() {
+        Finding::ok("bucket", format!("{name} is as putex makes it"))
+    } else {
+        Finding::new("bucket", Level::Warning, remarks.join("; "), advice)
     }
 }
 
@@ -109,12 +103,8 @@ pub(super) fn silent_bucket(why: &str, is_enabled: bool) -> Finding {
         true => "start the servers that have its copies: most of them must be there",
         false => "enable JetStream there: jetstream {} in its configuration, or nats-server -js",
     };
-    Finding::new(
-        "bucket",
-        Level::Critical,
-        format!("no answer, and without one no lock is renewed: {why}"),
-        advice,
-    )
+    let text = format!("no answer, and without one no lock is renewed: {why}");
+    Finding::new("bucket", Level::Critical, text, advice)
 }
 
 /// Judges the copies of the bucket. `name` is its name.
