@@ -123,25 +123,6 @@ impl StoreSettings {
         StoreSettings { service, ..StoreSettings::new(&args.bucket, &name, timing.renewal()) }
     }
 
-    /// Returns those of a command that ends by itself.
-    pub fn of_request(bucket: &BucketArgs, request: &Request) -> StoreSettings {
-        let (name, renewal) = match request {
-            Request::Lock(it) => (format!("lock {} {}", it.name, it.token), it.timing.renewal()),
-            Request::Grab(it) => (format!("grab {} {}", it.name, it.who), it.answer_time()),
-            Request::Lease(it) => (format!("lease {} {}", it.subject(), it.who), REQUEST_MAX),
-            Request::Put(it) => (format!("put {} {}", it.key, it.holder), REQUEST_MAX),
-            Request::Init => ("init".to_owned(), ANSWER_MAX),
-            Request::Status(_) => ("status".to_owned(), ANSWER_MAX),
-            Request::Switchover(it) => (format!("switchover {}", it.key), ANSWER_MAX),
-            Request::Pause(it) => (format!("pause {}", it.key), ANSWER_MAX),
-        };
-        let for_locks = matches!(
-            request,
-            Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_)
-        );
-        StoreSettings { for_locks, ..StoreSettings::new(bucket, &name, renewal) }
-    }
-
     /// Returns those of a connection of this name.
     pub(crate) fn new(bucket: &BucketArgs, name: &str, renewal: Duration) -> StoreSettings {
         let (bucket, name) = (bucket.clone(), format!("putex {name}"));
@@ -156,7 +137,21 @@ impl StoreSettings {
 /// The first fault of the location, also a file that is missing.
 pub fn store(bucket: &BucketArgs, request: &Request) -> Result<Box<dyn Bucket>, Refusal> {
     refuse_faults(&bucket.location, |_| true)?;
-    Ok(open(StoreSettings::of_request(bucket, request)))
+    let (name, renewal) = match request {
+        Request::Lock(it) => (format!("lock {} {}", it.name, it.token), it.timing.renewal()),
+        Request::Grab(it) => (format!("grab {} {}", it.name, it.who), it.answer_time()),
+        Request::Lease(it) => (format!("lease {} {}", it.subject(), it.who), REQUEST_MAX),
+        Request::Put(it) => (format!("put {} {}", it.key, it.holder), REQUEST_MAX),
+        Request::Init => ("init".to_owned(), ANSWER_MAX),
+        Request::Status(_) => ("status".to_owned(), ANSWER_MAX),
+        Request::Switchover(it) => (format!("switchover {}", it.key), ANSWER_MAX),
+        Request::Pause(it) => (format!("pause {}", it.key), ANSWER_MAX),
+    };
+    let for_locks = matches!(
+        request,
+        Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_)
+    );
+    Ok(open(StoreSettings { for_locks, ..StoreSettings::new(bucket, &name, renewal) }))
 }
 
 /// Refuses a location whose files cannot be used, for the first fault of those that count.
