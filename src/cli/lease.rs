@@ -57,7 +57,7 @@ pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     }
     let who = line.who()?;
     let drift_ppm = drift(&line.settings)?;
-    let task = task(line, action, name, &who)?;
+    let task = task(line, action, name, who.clone())?;
     Ok(Request { task, who, drift_ppm, level: line.level() })
 }
 
@@ -92,7 +92,7 @@ fn task(
     line: &Line<'_>,
     action: &str,
     name: Option<tickets::Name>,
-    who: &str,
+    holder: String,
 ) -> Result<Task, Refusal> {
     let settings = &line.settings;
     for (option, takers) in [
@@ -106,8 +106,9 @@ fn task(
         }
     }
     let (Some(name), false) = (name.clone(), action == "list") else { return Ok(Task::List(name)) };
-    let holder = who.to_owned();
-    let at_least = || at_least(settings, &usual(action));
+    let bounds = "write 1s to 75m; whoever needs a lease for longer extends it";
+    let time = time_within(FOR_MIN..=FOR_MAX, bounds);
+    let at_least = || settings.value(Name::LeaseFor, &usual(action), time);
     let task = match action {
         "claim" => LeaseTask::Claim { holder, at_least: at_least()? },
         "extend" => LeaseTask::Extend { holder, at_least: at_least()? },
@@ -129,12 +130,6 @@ fn drift(settings: &Settings) -> Result<u32, Refusal> {
     let (given, most) = (Percent(drift_ppm), Percent(DRIFT_PPM_MAX));
     let why = format!("{given} is more than the maximum of {most}");
     Err(settings.refusal(Name::Drift, Exit::Unsafe, &why))
-}
-
-/// Returns the time for which a lease is asked for; `usual` is a line with one.
-fn at_least(settings: &Settings, usual: &str) -> Result<Duration, Refusal> {
-    let bounds = "write 1s to 75m; whoever needs a lease for longer extends it";
-    settings.value(Name::LeaseFor, usual, time_within(FOR_MIN..=FOR_MAX, bounds))
 }
 
 const _: () = assert!(FOR_MAX.as_secs() * 5 / 4 <= LIFETIME_MAX.as_secs());
