@@ -292,27 +292,22 @@ fn lock_holder(
 pub(super) fn leases(entries: Vec<Entry>, epoch: &str) -> Vec<KeyStatus> {
     let lease = |entry: Entry| {
         let age = entry.age;
-        let (name, stored) = leases::of_entry(entry, epoch)?;
-        let holder = lease_holder(&stored, age)?;
+        let (name, StoredLease { revision, lease, .. }) = leases::of_entry(entry, epoch)?;
+        let holder = match lease? {
+            Ok(lease) => {
+                let least = shortened(lease.duration, DRIFT_PPM_DEFAULT);
+                let lasts = Some((least, lengthened(lease.duration, DRIFT_PPM_DEFAULT)));
+                let holder = holder(&lease.holder, HolderState::Active, age, lasts);
+                Holder { term: Some(lease.term_at(revision).0), ..holder }
+            }
+            Err(why) => {
+                let holder = holder("?", HolderState::Unreadable, age, None);
+                Holder { remark: Some(why), ..holder }
+            }
+        };
         Some(KeyStatus::new(name.to_string(), Kind::Lease, vec![holder], Vec::new()))
     };
     entries.into_iter().filter_map(lease).collect()
-}
-
-/// Returns the holder of a lease, if it has one.
-fn lease_holder(stored: &StoredLease, age: Option<Duration>) -> Option<Holder> {
-    let StoredLease { revision, lease, .. } = stored;
-    let lease = match lease.as_ref()? {
-        Ok(lease) => lease,
-        Err(why) => {
-            let holder = holder("?", HolderState::Unreadable, age, None);
-            return Some(Holder { remark: Some(why.clone()), ..holder });
-        }
-    };
-    let least = shortened(lease.duration, DRIFT_PPM_DEFAULT);
-    let lasts = Some((least, lengthened(lease.duration, DRIFT_PPM_DEFAULT)));
-    let holder = holder(&lease.holder, HolderState::Active, age, lasts);
-    Some(Holder { term: Some(lease.term_at(*revision).0), ..holder })
 }
 
 #[cfg(test)]
