@@ -43,7 +43,6 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(5);
 const NO: u8 = 1;
 
 /// Where a bucket is that is only looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The name of the bucket.
     pub bucket: String,

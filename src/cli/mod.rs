@@ -209,7 +209,6 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// The environment of a command line: everything besides its words that its meaning depends
 /// on.
-#[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// Returns the value of an environment variable.
     pub var: Lookup<'a>,

@@ -6,7 +6,6 @@ pub use super::subcommand::Subcommand;
 
 /// A flag. Two commands for which a letter or a long name means different things, or has another
 /// default, have a row each.
-#[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// Its name in the code.
     pub name: Name,

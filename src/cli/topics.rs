@@ -26,7 +26,6 @@ pub fn page_text(file: &str) -> String {
 }
 
 /// A topic of `putex help`.
-#[derive(Clone, Copy, Debug)]
 pub struct Topic {
     /// Its name on the command line.
     pub name: &'static str,

@@ -54,7 +54,6 @@ pub(super) enum Step {
 }
 
 /// The wait for the answers of the agents of some keys.
-#[derive(Debug)]
 pub(super) struct AnswerWait {
     /// The keys whose agents are asked.
     pub(super) keys: BTreeSet<String>,
