@@ -8,7 +8,7 @@ mod show;
 use std::path::Path;
 
 use crate::agent::metrics_file::MetricsFile;
-use crate::cli::connect::StoreSettings;
+use crate::cli::connect;
 use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
@@ -66,10 +66,10 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
         let remarks = match &agent.bucket.location {
             Location::Dir(base) => inspect_dir(agent, base).map(|state| vec![state]),
             Location::Nats(access) => {
-                let (keys, settings) =
-                    (agent.keys(), StoreSettings::of_agent(agent, Incarnation(0)));
+                let keys = agent.keys();
                 let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-                let inspected = servers::inspect(&settings, access, &keys, REACH_MAX);
+                let store_at = |at: &_| connect::agent_nats_store(agent, at, Incarnation(0));
+                let inspected = servers::inspect(access, &keys, REACH_MAX, &store_at);
                 servers::merge(inspected, &agent.bucket.name).map(|found| {
                     findings.warnings.extend(found.warnings);
                     found.remarks

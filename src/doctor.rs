@@ -29,7 +29,6 @@ use self::finding::{Finding, Level, TimingUsed};
 pub use self::format::{NOT_MEASURED, not_measured};
 use crate::check::servers::{self, Inspected};
 use crate::cli::access::Access;
-use crate::cli::connect::StoreSettings;
 use crate::cli::{DoctorArgs, Location, connect};
 use crate::core::{AgentStatus, REACH_MAX, Timing};
 use crate::exit::{Exit, Refusal};
@@ -94,9 +93,10 @@ pub fn run(args: &DoctorArgs) -> Result<Report, Refusal> {
 /// Connects to all servers, and inspects the bucket.
 fn open_servers(args: &DoctorArgs, access: &Access) -> Result<Opened, Refusal> {
     let bucket = &args.bucket.name;
-    let settings = StoreSettings::new(&args.bucket, "doctor", args.timing.renewal());
+    let renewal = args.timing.renewal();
+    let store_at = |at: &_| connect::nats_store(&args.bucket, at, "doctor", renewal);
     let keys: Vec<&str> = args.key.as_deref().into_iter().collect();
-    let inspected = servers::inspect(&settings, access, &keys, REACH_MAX);
+    let inspected = servers::inspect(access, &keys, REACH_MAX, &store_at);
     let count = inspected.len();
     let mut met: Vec<_> = inspected.iter().filter_map(|it| it.info.as_ref()).map(met_of).collect();
     // A server that is connected to and does not answer for the bucket has been reached.
@@ -122,7 +122,7 @@ fn open_servers(args: &DoctorArgs, access: &Access) -> Result<Opened, Refusal> {
         Err(error) => return Err(error.clone().into()),
     });
     let within = if merged.is_ok() { REACH_MAX } else { SERVERS_WAIT };
-    let mut store = connect::nats_store(settings, access.clone());
+    let mut store = store_at(access);
     let opened = open_existing(&mut store, sys::now().after(within));
     let exists = merged.as_ref().map_err(|error| error.text.clone());
     let exists = exists.and_then(|_| opened.map(|it| it.is_some()).map_err(|error| error.text));

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::cli::access::Access;
-use crate::cli::connect::{self, StoreSettings};
 use crate::nats::{RefuseAlone, Server, ServerInfo};
+use crate::store::nats::NatsStore;
 use crate::store::nats::inspect::Inspection;
 use crate::store::{StoreError, StoreErrorKind, StoreResult};
 use crate::sys;
@@ -21,19 +21,20 @@ pub(crate) struct Inspected {
     pub(crate) fault: Option<&'static str>,
 }
 
-/// Inspects the bucket by each of the servers, beside each other, for so long at most.
+/// Inspects the bucket by each of the servers, beside each other, for so long at most. `store_at`
+/// returns its store.
 pub(crate) fn inspect(
-    settings: &StoreSettings,
     access: &Access,
     keys: &[&str],
     within: Duration,
+    store_at: &(impl Fn(&Access) -> NatsStore + Sync),
 ) -> Vec<Inspected> {
     let deadline = sys::now().after(within);
     let refuses_alone = access.refuse_alone() == RefuseAlone::Always;
     sys::run_beside_each_other(access.servers.iter().map(|server| {
         move || {
             let alone = Access { servers: vec![server.clone()], ..access.clone() };
-            let mut store = connect::nats_store(settings.clone(), alone);
+            let mut store = store_at(&alone);
             let inspection = store.inspect(keys, deadline);
             let info = store.client.server().cloned();
             let alone = info.as_ref().filter(|_| refuses_alone);

@@ -10,7 +10,7 @@ use crate::command::Commands;
 use crate::core::Incarnation;
 use crate::core::lease::command::REQUEST_MAX;
 use crate::exit::{Exit, Refusal};
-use crate::guard::{Identity, digest, protocol};
+use crate::guard::{Identity, digest};
 use crate::nats::micro::Service;
 use crate::nats::{Client, ConnectOptions, Login, Server};
 use crate::status::{ANSWER_MAX, Source};
@@ -84,52 +84,6 @@ pub fn identity(args: &AgentArgs) -> Identity {
 /// The part of R that a read may take which the agent does not wait for, as a divisor.
 const READ_SHARE: u32 = 2;
 
-/// The settings of a store.
-#[derive(Clone, Debug)]
-pub struct StoreSettings {
-    /// The bucket.
-    pub bucket: BucketArgs,
-    /// Whether tickets and leases are kept in it.
-    pub for_locks: bool,
-    /// The name of the connection, for people who look at the server.
-    pub name: String,
-    /// R: an answer that takes longer comes too late.
-    pub renewal: Duration,
-    /// The agent as a service for clients of NATS micro services; `None` for a command.
-    pub service: Option<Service>,
-}
-
-impl StoreSettings {
-    /// Returns those of this instance of an agent.
-    pub fn of_agent(args: &AgentArgs, incarnation: Incarnation) -> StoreSettings {
-        let protocol::Settings { timing, commands, .. } = &args.guard;
-        let Commands { key, token, .. } = commands;
-        let name = format!("{key} {token}");
-        let (bucket, host) = (&args.bucket.name, sys::host_name());
-        let service = Some(Service {
-            name: SERVICE,
-            id: incarnation.to_string(),
-            version: env!("CARGO_PKG_VERSION"),
-            description: format!("{bucket}/{key}: agent {token} on host {host}"),
-            metadata: [
-                (BUCKET, bucket.clone()),
-                (KEY, key.clone()),
-                ("token", token.clone()),
-                ("host", host),
-            ]
-            .into(),
-            started: SystemTime::now(),
-        });
-        StoreSettings { service, ..StoreSettings::new(&args.bucket, &name, timing.renewal()) }
-    }
-
-    /// Returns those of a connection of this name.
-    pub(crate) fn new(bucket: &BucketArgs, name: &str, renewal: Duration) -> StoreSettings {
-        let (bucket, name) = (bucket.clone(), format!("putex {name}"));
-        StoreSettings { bucket, for_locks: false, name, renewal, service: None }
-    }
-}
-
 /// Returns the store of a command that ends by itself, not yet opened.
 ///
 /// # Errors
@@ -151,7 +105,14 @@ pub fn store(bucket: &BucketArgs, request: &Request) -> Result<Box<dyn Bucket>, 
         request,
         Request::Lock(_) | Request::Grab(_) | Request::Lease(_) | Request::Put(_)
     );
-    Ok(open(StoreSettings { for_locks, ..StoreSettings::new(bucket, &name, renewal) }))
+    Ok(match &bucket.location {
+        Location::Nats(access) => {
+            let mut store = nats_store(bucket, access, &name, renewal);
+            store.settings.for_locks = for_locks;
+            Box::new(store)
+        }
+        Location::Dir(base) => Box::new(DirStore::new(base.clone(), &bucket.name)),
+    })
 }
 
 /// Refuses a location whose files cannot be used, for the first fault of those that count.
@@ -177,35 +138,59 @@ pub fn agent_store(args: &AgentArgs, incarnation: Incarnation) -> Result<LockKey
     // A file that is missing may be put there later.
     let is_lasting = |fault: &StoreError| fault.kind == StoreErrorKind::Unsafe;
     refuse_faults(&args.bucket.location, is_lasting)?;
-    let store = open(StoreSettings::of_agent(args, incarnation));
+    let store: Box<dyn Bucket> = match &args.bucket.location {
+        Location::Nats(access) => Box::new(agent_nats_store(args, access, incarnation)),
+        Location::Dir(base) => Box::new(DirStore::new(base.clone(), &args.bucket.name)),
+    };
     let read_max = args.guard.timing.renewal() / READ_SHARE;
     Ok(LockKey::new(store, &args.guard.commands.key, args.config.seats, read_max))
 }
 
-fn open(settings: StoreSettings) -> Box<dyn Bucket> {
-    match settings.bucket.location.clone() {
-        Location::Nats(access) => Box::new(nats_store(settings, *access)),
-        Location::Dir(base) => Box::new(DirStore::new(base, &settings.bucket.name)),
-    }
+/// Returns the store in NATS for this instance of an agent, which is a service for clients of NATS
+/// micro services, not yet opened.
+pub(crate) fn agent_nats_store(
+    args: &AgentArgs,
+    access: &Access,
+    incarnation: Incarnation,
+) -> NatsStore {
+    let Commands { key, token, .. } = &args.guard.commands;
+    let (bucket, host) = (&args.bucket.name, sys::host_name());
+    let service = Service {
+        name: SERVICE,
+        id: incarnation.to_string(),
+        version: env!("CARGO_PKG_VERSION"),
+        description: format!("{bucket}/{key}: agent {token} on host {host}"),
+        metadata: [
+            (BUCKET, bucket.clone()),
+            (KEY, key.clone()),
+            ("token", token.clone()),
+            ("host", host),
+        ]
+        .into(),
+        started: SystemTime::now(),
+    };
+    let (name, renewal) = (format!("{key} {token}"), args.guard.timing.renewal());
+    nats_store(&args.bucket, access, &name, renewal).with_service(service)
 }
 
-/// Returns a store in NATS, not yet opened.
-pub fn nats_store(settings: StoreSettings, access: Access) -> NatsStore {
-    let StoreSettings { bucket, for_locks, name, renewal, service } = settings;
-    let BucketArgs { name: bucket, replicas, allow_memory, .. } = bucket;
-    let mut options = ConnectOptions::new(Login::None, name, renewal);
+/// Returns a store in NATS, not yet opened. `name` is that of the connection, for people who look
+/// at the server, and an answer that takes longer than `renewal` comes too late.
+pub(crate) fn nats_store(
+    bucket: &BucketArgs,
+    access: &Access,
+    name: &str,
+    renewal: Duration,
+) -> NatsStore {
+    let BucketArgs { name: bucket, replicas, allow_memory, .. } = bucket.clone();
+    let Access { servers, login, tls, inbox, api, .. } = access.clone();
+    let mut options =
+        ConnectOptions::new(login.unwrap_or_default(), format!("putex {name}"), renewal);
     options.refuse_alone = access.refuse_alone();
-    options.login = access.login.unwrap_or_default();
-    options.tls = access.tls;
-    options.inbox = access.inbox.unwrap_or(options.inbox);
-    let api = access.api.unwrap_or_else(|| API.to_owned());
-    let bucket = NatsSettings { bucket, replicas, allow_memory, for_locks, api };
-    let client = Client::new(access.servers, options);
-    let store = NatsStore::new(client, bucket);
-    match service {
-        Some(service) => store.with_service(service),
-        None => store,
-    }
+    options.tls = tls;
+    options.inbox = inbox.unwrap_or(options.inbox);
+    let api = api.unwrap_or_else(|| API.to_owned());
+    let settings = NatsSettings { bucket, replicas, allow_memory, for_locks: false, api };
+    NatsStore::new(Client::new(servers, options), settings)
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ pub struct NatsSettings {
 /// A bucket on NATS servers.
 pub struct NatsStore {
     pub(crate) client: Client,
-    settings: NatsSettings,
+    pub(crate) settings: NatsSettings,
     /// `KV_<bucket>`.
     stream: String,
     /// The keys that the present connection has subscribed to.
