@@ -51,8 +51,7 @@ pub struct Refusal {
 impl Refusal {
     /// Returns a refusal with a text of one line.
     pub fn new(exit: Exit, text: impl Into<String>) -> Refusal {
-        let text = text.into();
-        Refusal { text, exit }
+        Refusal { text: text.into(), exit }
     }
 
     /// Returns a function that makes the error of a system call a refusal whose message begins
