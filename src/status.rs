@@ -125,10 +125,10 @@ fn is_about(status: &KeyStatus, name: &str) -> bool {
     status.key == name || status.kind == Kind::Lock && overlaps
 }
 
-/// Returns what stands under a name: the key of agents, else the lock, else the lease.
+/// Returns what stands under a name: the key of agents, else the lock, else the lease, as they are
+/// ordered.
 fn find<'a>(status: &'a Status, key: &str) -> Option<&'a KeyStatus> {
-    let named = status.keys.iter().filter(|status| status.key == key);
-    named.min_by_key(|status| status.kind)
+    status.keys.iter().find(|status| status.key == key)
 }
 
 /// Whether a command has heard enough of the agents of a key, by what stands under it with what has
@@ -190,15 +190,14 @@ impl<'a> Reader<'a> {
         is_enough: Option<IsEnough<'_>>,
         bucket: &mut dyn Bucket,
     ) -> Result<Status, Refusal> {
-        let Source { bucket: bucket_name, location, .. } = self.source;
         let epoch = open_existing(bucket, sys::now().after(REACH_MAX))?.map(|info| info.id.epoch);
         let began = sys::now();
         let by = began.after(ANSWER_MAX);
         let (mut tickets, mut agents, mut leases) = (Vec::new(), Vec::new(), Vec::new());
-        let mut requests = Vec::new();
+        let (mut pauses, mut switchovers) = (Vec::new(), Vec::new());
         // Nothing is lost with the processes of a host that ends.
         let mut settled = Duration::MAX;
-        if let Some(epoch) = epoch.as_ref().filter(|_| location.is_none()) {
+        if let Some(epoch) = epoch.as_ref().filter(|_| self.source.location.is_none()) {
             let mark = mark::of_entry(bucket.get(name::MARK_KEY, by)?);
             settled = Some(mark.lifetime).filter(|_| mark.epoch == *epoch).unwrap_or_default();
         }
@@ -207,15 +206,14 @@ impl<'a> Reader<'a> {
                 match root(&entry.key) {
                     "lock" => tickets.push(entry),
                     "lease" => leases.push(entry),
-                    "putex" => requests.push(entry),
+                    "putex" if entry.key.starts_with(name::PAUSE_PREFIX) => pauses.push(entry),
+                    "putex" => switchovers.push(entry),
                     _ => agents.push(entry),
                 }
             }
         }
         self.renewal = assemble::largest_renewal(&agents).unwrap_or(RENEWAL_UNKNOWN);
         let mut keys = assemble::agents(agents, wanted);
-        let is_pause = |entry: &Entry| entry.key.starts_with(name::PAUSE_PREFIX);
-        let (pauses, switchovers) = requests.into_iter().partition(is_pause);
         assemble::add_switchovers(&mut keys, switchovers);
         assemble::add_pauses(&mut keys, pauses, SystemTime::now());
         keys.extend(assemble::locks(tickets, settled));
@@ -225,7 +223,7 @@ impl<'a> Reader<'a> {
             let read_took = sys::now().since(began);
             self.add_agents(&mut keys, wanted, read_took, is_enough, bucket)?;
         }
-        let (bucket, not_asked) = (bucket_name.clone(), self.not_asked.clone());
+        let (bucket, not_asked) = (self.source.bucket.clone(), self.not_asked.clone());
         Ok(Status { schema: SCHEMA, bucket, epoch, not_asked, keys })
     }
 

@@ -53,7 +53,8 @@ fn headline(status: &KeyStatus) -> String {
             format!("held by {}", tokens.join(" and "))
         }
     };
-    let timing = holders.iter().find_map(|holder| holder.timing).map(|timing| {
+    let timing = holders.iter().find_map(|holder| holder.timing);
+    let timing = timing.map_or(String::new(), |timing| {
         let renewal = brief(timing.renewal_seconds);
         format!("    R {renewal} F {} C {}", timing.failures, timing.confirmations)
     });
@@ -61,12 +62,9 @@ fn headline(status: &KeyStatus) -> String {
         0 => String::new(),
         count => format!(", {count} waiting"),
     };
-    let timing = timing.unwrap_or_default();
-    let moves = status
-        .switchover
-        .as_ref()
-        .map(|it| format!(", {} is to give it to {}, as {} wants", it.from, it.to, it.by));
-    let moves = moves.unwrap_or_default();
+    let moves = status.switchover.as_ref().map_or(String::new(), |it| {
+        format!(", {} is to give it to {}, as {} wants", it.from, it.to, it.by)
+    });
     let answer = match agents.len() {
         _ if *kind != Kind::Agent => String::new(),
         0 => ", no agent answers".to_owned(),
