@@ -10,7 +10,7 @@ use crate::core::{AgentStatus, StoreErrorKind};
 use crate::exit::Refusal;
 use crate::guard::status_file;
 use crate::store::{AgentAnswer, AgentQuestion, Bucket, Hint};
-use crate::sys::{self, Alarm, Waker};
+use crate::sys::{self, Waker};
 
 /// So many agents are kept.
 const ANSWERS_MAX: usize = 4096;
@@ -37,7 +37,6 @@ pub(super) fn request(
     lacking: impl Fn(&Said) -> BTreeSet<String>,
 ) -> Result<(Said, Option<String>), Refusal> {
     let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
-    let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
     let wake = Waker::new().map_err(Refusal::system("cannot wait: "))?;
     let (mut said, asked_at) = (Said::new(), sys::now());
     loop {
@@ -60,8 +59,7 @@ pub(super) fn request(
                 Hint::Woken | Hint::Elapsed => continue,
             },
             Some(location) => {
-                let next = sys::now().after(POLL).min(until);
-                alarm.wait([], Some(next)).map_err(Refusal::system("cannot wait: "))?;
+                sys::pause(until.since(sys::now()).min(POLL));
                 status_file::read(&source.base, location, &source.bucket, asked_at)
             }
         };
