@@ -253,8 +253,7 @@ impl<'a> Reader<'a> {
         self.not_asked = not_asked;
         assemble::add_agents(keys, &said);
         note_lost_pauses(keys, bucket)?;
-        let answered = said.into_keys().map(|(key, incarnation)| Known { key, name: incarnation });
-        self.answered = answered.collect();
+        self.answered = said.into_keys().collect();
         Ok(())
     }
 }

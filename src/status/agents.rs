@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use super::Source;
-use super::answer_wait::{AnswerWait, Step};
+use super::answer_wait::{AnswerWait, Known, Step};
 use crate::core::{AgentStatus, StoreErrorKind};
 use crate::exit::Refusal;
 use crate::guard::status_file;
@@ -18,8 +18,8 @@ const ANSWERS_MAX: usize = 4096;
 /// How often the files of a directory are looked at.
 const POLL: Duration = Duration::from_millis(10);
 
-/// The last answer of each agent, by its key and its incarnation.
-pub(super) type Said = BTreeMap<(String, String), AgentStatus>;
+/// The last answer of each agent, which is named by its incarnation.
+pub(super) type Said = BTreeMap<Known, AgentStatus>;
 
 /// Requests the status of agents, and returns what they say until the end of the wait, or why this
 /// user may not ask. Best effort: agents of putex 0.2.0 say nothing. `reads_requests`: they read
@@ -69,7 +69,7 @@ pub(super) fn request(
             }
             wait.note(&key, &status, sys::now());
             if said.len() < ANSWERS_MAX {
-                said.insert((key, status.incarnation.clone()), status);
+                said.insert(Known { key, name: status.incarnation.clone() }, status);
             }
         }
     }

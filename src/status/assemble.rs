@@ -106,7 +106,7 @@ fn of_agents<'a>(keys: &'a mut Vec<KeyStatus>, key: &str) -> &'a mut KeyStatus {
 /// Adds what agents say of themselves to the status of their keys. A key that nobody has ever held
 /// is added for them.
 pub(super) fn add_agents(keys: &mut Vec<KeyStatus>, said: &Said) {
-    for ((key, _), status) in said {
+    for (Known { key, .. }, status) in said {
         of_agents(keys, key).agents.push(status.clone());
     }
     for known in keys.iter_mut() {
