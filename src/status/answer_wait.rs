@@ -37,12 +37,6 @@ pub(super) struct Known {
     pub(super) name: String,
 }
 
-impl Known {
-    fn is(&self, key: &str, agent: &AgentStatus) -> bool {
-        self.key == key && [&agent.token, &agent.incarnation].contains(&&self.name)
-    }
-}
-
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The agents of these keys are to be asked.
@@ -95,7 +89,8 @@ impl AnswerWait {
 
     pub(super) fn note(&mut self, key: &str, agent: &AgentStatus, now: Instant) {
         let before = self.silent.len();
-        self.silent.retain(|known| !known.is(key, agent));
+        let names = [&agent.token, &agent.incarnation];
+        self.silent.retain(|known| known.key != key || !names.contains(&&known.name));
         if self.silent.len() < before {
             self.took = self.took.max(now.since(self.began));
         }
