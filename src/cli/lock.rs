@@ -26,8 +26,6 @@ pub(super) const LIVES_AS_COMMAND: &str = "a lock of putex lives as long as its 
 const ONE_NAME: &str = "a lock has one name; take one lock inside another, or lock a name above, \
                         as in db for db/users and db/orders";
 
-const SHELL: &str = "/bin/sh";
-
 /// Returns what the line asks for.
 pub(super) fn request(line: &Line<'_>) -> Result<Request, Refusal> {
     let settings = &line.settings;
@@ -90,7 +88,7 @@ fn command(line: &Line<'_>) -> Result<Vec<OsString>, Refusal> {
         (Some("--"), command) => Ok(command.to_vec()),
         (Some("-c" | "--command"), [string]) => {
             let shell = (line.environment.var)("SHELL").filter(|shell| !shell.is_empty());
-            Ok(vec![shell.unwrap_or_else(|| SHELL.into()), "-c".into(), string.clone()])
+            Ok(vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), string.clone()])
         }
         (Some(option @ ("-c" | "--command")), _) => {
             Err(usage(format!("{option}: write one word behind it, the whole command")))

@@ -14,13 +14,7 @@ const FAILBACK_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The shortest R that is a number alone: the longest one has 60 s.
 const BARE_MIN: Duration = Duration::from_millis(100);
 
-const TOO_LARGE: &str = "is too large; write 4294967295 at most";
-
 const NO_TIME: &str = "is not a time; write 500ms, 3s or 1m, or a whole number of milliseconds";
-
-const NO_SECONDS: &str = "is not a time; write 30s, 5m or 1h, or a number of seconds";
-
-const NO_FAILBACK: &str = "is neither never nor a time; write never, 30s, 5m, 2h or 1d";
 
 const NO_RATE: &str = "is not a rate; write 1, 1% or 0.05%";
 
@@ -92,7 +86,7 @@ pub(super) fn renewal(text: &str) -> Result<Duration, String> {
 /// Parses how long something lasts, or is waited for. A number alone is seconds, as in flock(1) and
 /// timeout(1).
 pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
-    time(text, 1000, NO_SECONDS)
+    time(text, 1000, "is not a time; write 30s, 5m or 1h, or a number of seconds")
 }
 
 /// Returns a parser of how long something lasts. `bounds` is the fault of a time outside a range.
@@ -124,7 +118,7 @@ pub(super) fn failback(text: &str) -> Result<Option<Duration>, &'static str> {
     if text == "never" {
         return Ok(None);
     }
-    let after = time(text, 1000, NO_FAILBACK)?;
+    let after = time(text, 1000, "is neither never nor a time; write never, 30s, 5m, 2h or 1d")?;
     Some(Some(after)).filter(|_| after <= FAILBACK_MAX).ok_or("write never, or 0 to 7d")
 }
 
@@ -165,7 +159,7 @@ fn whole<T: FromStr>(digits: &str, not: &'static str) -> Result<T, &'static str>
     if !is_number(digits) {
         return Err(not);
     }
-    digits.parse().map_err(|_| TOO_LARGE)
+    digits.parse().map_err(|_| "is too large; write 4294967295 at most")
 }
 
 /// Returns whether a text is a number of ASCII digits.

@@ -66,9 +66,6 @@ fn overdue(status: &KeyStatus) -> impl Iterator<Item = &Holder> {
     status.holders.iter().filter(|holder| holder.state == HolderState::Overdue)
 }
 
-/// The beginning of what is found where nobody runs the service.
-const NOBODY: &str = "nobody has the lock, and no agent would take it";
-
 /// Returns tokens in one text.
 fn joined<'a>(tokens: impl IntoIterator<Item = &'a str>) -> String {
     tokens.into_iter().collect::<Vec<_>>().join(" ")
@@ -130,7 +127,7 @@ fn standby(status: &KeyStatus, is_local: bool) -> Finding {
     let nobody = candidates.is_empty() && !status.holders.iter().any(runs);
     // A pause is a finding of its own, and somebody wants it.
     let (level, beginning) = match nobody && status.paused.is_none() {
-        true => (Level::Critical, NOBODY),
+        true => (Level::Critical, "nobody has the lock, and no agent would take it"),
         false => (Level::Warning, "no other agent would take the lock over"),
     };
     let unfit = others.iter().filter(|agent| !agent.is_candidate()).map(|it| {
