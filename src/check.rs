@@ -12,7 +12,7 @@ use crate::cli::connect;
 use crate::cli::settings::Precedence;
 use crate::cli::table::Name;
 use crate::cli::{AgentArgs, CheckArgs, Location, Lookup};
-use crate::core::{Incarnation, REACH_MAX};
+use crate::core::Incarnation;
 use crate::exit::{Exit, Refusal};
 use crate::guard::inspect_device;
 use crate::nats::Login;
@@ -69,7 +69,7 @@ pub fn check(args: &CheckArgs, var: Lookup<'_>, host: &str) -> Findings {
                 let keys = agent.keys();
                 let keys: Vec<_> = keys.iter().map(String::as_str).collect();
                 let store_at = |at: &_| connect::agent_nats_store(agent, at, Incarnation(0));
-                let inspected = servers::inspect(access, &keys, REACH_MAX, &store_at);
+                let inspected = servers::inspect(access, &keys, &store_at);
                 servers::merge(inspected, &agent.bucket.name).map(|found| {
                     findings.warnings.extend(found.warnings);
                     found.remarks

@@ -96,7 +96,7 @@ fn open_servers(args: &DoctorArgs, access: &Access) -> Result<Opened, Refusal> {
     let renewal = args.timing.renewal();
     let store_at = |at: &_| connect::nats_store(&args.bucket, at, "doctor", renewal);
     let keys: Vec<&str> = args.key.as_deref().into_iter().collect();
-    let inspected = servers::inspect(access, &keys, REACH_MAX, &store_at);
+    let inspected = servers::inspect(access, &keys, &store_at);
     let count = inspected.len();
     let mut met: Vec<_> = inspected.iter().filter_map(|it| it.info.as_ref()).map(met_of).collect();
     // A server that is connected to and does not answer for the bucket has been reached.

@@ -1,9 +1,8 @@
 //! Inspects the bucket by each server: an agent may connect to any of them, so all must have the
 //! same bucket.
 
-use std::time::Duration;
-
 use crate::cli::access::Access;
+use crate::core::REACH_MAX;
 use crate::nats::{RefuseAlone, Server, ServerInfo};
 use crate::store::nats::NatsStore;
 use crate::store::nats::inspect::Inspection;
@@ -21,15 +20,14 @@ pub(crate) struct Inspected {
     pub(crate) fault: Option<&'static str>,
 }
 
-/// Inspects the bucket by each of the servers, beside each other, for so long at most. `store_at`
-/// returns its store.
+/// Inspects the bucket by each of the servers, beside each other, for [`REACH_MAX`] at most.
+/// `store_at` returns the store of a server.
 pub(crate) fn inspect(
     access: &Access,
     keys: &[&str],
-    within: Duration,
     store_at: &(impl Fn(&Access) -> NatsStore + Sync),
 ) -> Vec<Inspected> {
-    let deadline = sys::now().after(within);
+    let deadline = sys::now().after(REACH_MAX);
     let refuses_alone = access.refuse_alone() == RefuseAlone::Always;
     sys::run_beside_each_other(access.servers.iter().map(|server| {
         move || {
