@@ -46,13 +46,6 @@ pub(super) struct Renewer {
     pub(super) socket: OwnedFd,
 }
 
-/// How the wait for the lock has ended.
-enum Waited {
-    /// The lock is had, until V at first.
-    Granted(Instant),
-    Over(Ending),
-}
-
 /// See [`super::run`].
 pub(super) fn run(store: Box<dyn Bucket>, account: &mut Account) -> Result<Ending, Refusal> {
     let no_process = Refusal::system("cannot start the process that renews the lock: ");
@@ -93,10 +86,7 @@ pub(super) fn serve(
 ) -> Result<Ending, Refusal> {
     let mut front = Front::new(account, signals, children)?;
     front.renewer = Some(renewer);
-    match front.wait()? {
-        Waited::Granted(valid_until) => Hold::run_renewed(front, validity, valid_until),
-        Waited::Over(ending) => Ok(ending),
-    }
+    front.run(validity)
 }
 
 impl<'a> Front<'a> {
@@ -113,34 +103,31 @@ impl<'a> Front<'a> {
         let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
         Ok(Front { account, signals, alarm, children, renewer: None })
     }
-}
 
-impl Front<'_> {
-    /// Waits for the lock. A signal ends that, and the ticket.
-    fn wait(&mut self) -> Result<Waited, Refusal> {
+    /// Waits for the lock, and has the command run while it is held. A signal ends the wait, and
+    /// the ticket.
+    fn run(mut self, validity: Validity) -> Result<Ending, Refusal> {
         let no_wait = Refusal::system("cannot wait: ");
         loop {
             self.poll(None).map_err(&no_wait)?;
             if let Some(signal) = self.signals.next_deadly() {
                 self.send(&ToRenewer::Done);
                 self.wait_for_end().map_err(&no_wait)?;
-                return Ok(Waited::Over(self.account.interrupted(signal)));
+                return Ok(self.account.interrupted(signal));
             }
             while let Some(message) = self.next_message() {
                 // No command runs yet.
                 let FromRenewer::Ticket(message) = message else { continue };
                 match message {
-                    ToFront::Waiting { ahead, why } => {
-                        self.account.waits(ahead, &why);
-                    }
+                    ToFront::Waiting { ahead, why } => self.account.waits(ahead, &why),
                     ToFront::Granted { valid_until, term, epoch, slot } => {
                         self.account.granted(Grant { term, epoch, slot });
-                        return Ok(Waited::Granted(valid_until));
+                        return Hold::run_renewed(self, validity, valid_until);
                     }
                     ToFront::Lost(why) => {
                         self.account.outcome = Outcome::Lost;
                         self.account.lost(&why);
-                        return Ok(Waited::Over(Ending::Status(LockExit::Lost as u8)));
+                        return Ok(Ending::Status(LockExit::Lost as u8));
                     }
                     ToFront::Ended(end) => return self.not_had(end),
                 }
@@ -152,16 +139,14 @@ impl Front<'_> {
     }
 
     /// The ticket has ended without a lock.
-    fn not_had(&mut self, end: End) -> Result<Waited, Refusal> {
+    fn not_had(&mut self, end: End) -> Result<Ending, Refusal> {
         match end {
             End::Released => {
                 let text = format!("{}: {RENEWER_ENDED}", self.account.request.name);
                 Err(Refusal::new(Exit::System, text))
             }
             // Only a script has another ticket.
-            End::NotHad(text) | End::Overlaps(text) => {
-                Ok(Waited::Over(self.account.not_had(&text)))
-            }
+            End::NotHad(text) | End::Overlaps(text) => Ok(self.account.not_had(&text)),
             End::Refused(error) => Err(error.into()),
         }
     }
