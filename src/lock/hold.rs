@@ -75,8 +75,9 @@ impl<'a> Hold<'a> {
             return hold.finish();
         }
         let no_wait = Refusal::system("cannot wait for the command: ");
-        if let Some(error) = hold.start().map_err(no_wait)? {
-            return hold.not_started(error);
+        hold.start().map_err(no_wait)?;
+        if let Some(number) = hold.job.error {
+            return hold.not_started(io::Error::from_raw_os_error(number));
         }
         hold.job.give_terminal();
         hold.run()
@@ -87,9 +88,8 @@ impl<'a> Hold<'a> {
         Hold { front, job, inspection, lease, nothing_left: false }
     }
 
-    /// Waits until the renewer has started the command, or the lock is lost. Returns why the
-    /// command could not be executed, if so.
-    fn start(&mut self) -> io::Result<Option<io::Error>> {
+    /// Waits until the renewer has started the command or could not, or the lock is lost.
+    fn start(&mut self) -> io::Result<()> {
         let run = ToRenewer::Run(self.job.of_terminal());
         if !self.front.send(&run) {
             self.lose(RENEWER_ENDED);
@@ -97,11 +97,8 @@ impl<'a> Hold<'a> {
         loop {
             self.receive_all();
             self.end_in_time();
-            if let Some(number) = self.job.error {
-                return Ok(Some(io::Error::from_raw_os_error(number)));
-            }
-            if self.is_lost() || self.job.group.is_some() {
-                return Ok(None);
+            if self.job.error.is_some() || self.is_lost() || self.job.group.is_some() {
+                return Ok(());
             }
             self.front.poll_renewer(self.next_at())?;
         }
