@@ -22,16 +22,13 @@ impl Front<'_> {
         raw::close_inherited();
         self.send(&ToRenewer::Ended);
         self.account.tell_stay(held_until);
-        loop {
+        let why = 'held: loop {
             // A renewal may be late: no command depends on it.
             let until = valid_until.after(self.account.request.timing.renewal() * 2);
             self.poll(Some(until))?;
             while let Some(message) = self.next_message() {
                 match message {
-                    FromRenewer::Ticket(ToFront::Lost(why)) => {
-                        self.warn_of_loss(&why);
-                        return Ok(());
-                    }
+                    FromRenewer::Ticket(ToFront::Lost(why)) => break 'held why,
                     FromRenewer::Ticket(ToFront::Ended(_)) => {
                         self.account.released();
                         return Ok(());
@@ -46,10 +43,16 @@ impl Front<'_> {
             if let Some(told) = validity.take_told() {
                 valid_until = told;
             } else if self.renewer.is_none() || sys::now() >= until {
-                self.warn_of_loss(if self.renewer.is_some() { NOT_RENEWED } else { RENEWER_ENDED });
-                return Ok(());
+                let lives = self.renewer.is_some();
+                break if lives { NOT_RENEWED } else { RENEWER_ENDED }.to_owned();
             }
-        }
+        };
+        self.send(&ToRenewer::Done);
+        self.account.ended_at = Some(sys::now());
+        let why = format!("the lock was lost after the command had ended: {why}");
+        self.account.warn(&why);
+        self.account.why = Some(why);
+        Ok(())
     }
 
     /// Holds a lock in a directory on. A signal ends that.
@@ -69,13 +72,5 @@ impl Front<'_> {
         self.wait_for_end()?;
         self.account.released();
         Ok(())
-    }
-
-    fn warn_of_loss(&mut self, why: &str) {
-        self.send(&ToRenewer::Done);
-        self.account.ended_at = Some(sys::now());
-        let why = format!("the lock was lost after the command had ended: {why}");
-        self.account.warn(&why);
-        self.account.why = Some(why);
     }
 }
