@@ -42,10 +42,8 @@ struct Line<'a> {
     why: Option<&'a str>,
 }
 
-pub(super) struct Report {
-    path: String,
-    file: File,
-}
+/// The file of a report.
+pub(super) struct Report(File);
 
 impl Report {
     /// Opens the file, and makes it if there is none.
@@ -66,11 +64,9 @@ impl Report {
                 Some(number) => format!("open it, as by {number}>FILE behind the command"),
                 None => "write the path of a file, or /dev/fd/3".to_owned(),
             };
-            let text = format!("--report: {path}: {error}; {write}");
-            Refusal::new(Exit::Usage, text)
+            Refusal::new(Exit::Usage, format!("--report: {path}: {error}; {write}"))
         };
-        let file = opened.map_err(refusal)?.into();
-        Ok(Report { path: path.to_owned(), file })
+        Ok(Report(opened.map_err(refusal)?.into()))
     }
 
     /// Writes the line. A failure changes nothing else: the status is that of the lock.
@@ -78,8 +74,8 @@ impl Report {
         let line = line(account, ending, sys::now());
         // A copy may block, and a full one holds nobody up: a pipe that poll(2) calls writable has
         // room for a page.
-        let written = match sys::is_ready_for(&self.file, PollFlags::OUT, Duration::ZERO) {
-            true => rustix::io::write(&self.file, &line),
+        let written = match sys::is_ready_for(&self.0, PollFlags::OUT, Duration::ZERO) {
+            true => rustix::io::write(&self.0, &line),
             false => Err(Errno::AGAIN),
         };
         let why = match written {
@@ -90,22 +86,23 @@ impl Report {
             }
             Err(error) => io::Error::from(error).to_string(),
         };
-        account.destination.warn(&format!("--report: {}: {why}", self.path));
+        let path = account.request.report.as_deref().unwrap_or_default();
+        account.destination.warn(&format!("--report: {path}: {why}"));
     }
 
     /// Takes a part of a line that was written just now out of the file: the next line would not
     /// be readable behind it. Nothing is taken from a file in which others have written since.
     fn cut_off(&self, count: usize) {
-        let Ok(stat) = rustix::fs::fstat(&self.file) else { return };
+        let Ok(stat) = rustix::fs::fstat(&self.0) else { return };
         // A pipe or a socket has no such place.
-        let Ok(end) = rustix::fs::tell(&self.file) else { return };
+        let Ok(end) = rustix::fs::tell(&self.0) else { return };
         let begin = end.checked_sub(count as u64);
         let is_last = u64::try_from(stat.st_size) == Ok(end);
         if let Some(begin) = begin.filter(|_| is_last) {
             // A failure leaves the part, of which the warning tells.
-            let _ = rustix::fs::ftruncate(&self.file, begin);
+            let _ = rustix::fs::ftruncate(&self.0, begin);
             // Another process with the same open file writes there next.
-            let _ = rustix::fs::seek(&self.file, SeekFrom::Start(begin));
+            let _ = rustix::fs::seek(&self.0, SeekFrom::Start(begin));
         }
     }
 }
