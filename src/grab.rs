@@ -106,14 +106,8 @@ pub fn run(
             let owner = TicketOwner::new(*timing, ticket, number, asker, wait, now);
             process.grab(owner.with_notes(&clock), *busy_status)
         }
-        Task::Release => {
-            let whose = Whose::Own(ticket.incarnation);
-            process.release(Releaser::new(ticket.name, whose, sys::now()))
-        }
-        Task::Break(holder) => {
-            let whose = Whose::OfHolder(holder.clone());
-            process.release(Releaser::new(ticket.name, whose, sys::now()))
-        }
+        Task::Release => process.release(ticket.name, Whose::Own(ticket.incarnation)),
+        Task::Break(holder) => process.release(ticket.name, Whose::OfHolder(holder.clone())),
     }
 }
 
@@ -123,15 +117,11 @@ fn ticket(request: &Request, attempt: u64) -> Ticket {
         Task::Grab { mode, timing, .. } => (*mode, timing.lifetime()),
         Task::Release | Task::Break(_) => (Mode::Exclusive, Duration::ZERO),
     };
-    let incarnation = incarnation(&request.who);
+    // The number that stands in all tickets of a requester.
+    let digest = digest(&format!("requester {}", request.who), DIGEST_BYTES);
+    let incarnation = Incarnation(u128::from_str_radix(&digest, 16).unwrap_or_default());
     let new = Ticket::new(request.name.clone(), mode, request.who.clone());
     Ticket { lifetime, incarnation, attempt, ..new }
-}
-
-/// Returns the number that stands in all tickets of a requester.
-fn incarnation(who: &str) -> Incarnation {
-    let digest = digest(&format!("requester {who}"), DIGEST_BYTES);
-    Incarnation(u128::from_str_radix(&digest, 16).unwrap_or_default())
 }
 
 /// How a grab has ended.
@@ -177,43 +167,35 @@ impl Speaker<'_> {
     }
 
     fn released(&self, released: Released) -> Result<Ended, Refusal> {
-        let lost = LockExit::Lost as u8;
-        match released {
-            Released::Ended => Ok((String::new(), 0)),
+        let (why, exit) = match released {
+            Released::Ended => return Ok((String::new(), 0)),
+            Released::Broken(broken) if !broken.is_empty() => {
+                return Ok((broken.iter().map(|broken| self.broke(broken)).collect(), 0));
+            }
+            Released::Refused(error) => return Err(error.into()),
             Released::Absent(other) => {
                 let who = match &self.request.task {
                     Task::Break(holder) => holder,
                     Task::Grab { .. } | Task::Release => &self.request.who,
                 };
                 // The store keeps nothing of a ticket that is gone.
-                let why = other.map_or(
-                    "it had run out, was ended before, or was never had".to_owned(),
-                    |other| {
-                        format!(
-                            "{other}, which ends with its command if putex lock has it; putex \
-                             release --force --holder takes a lock away"
-                        )
-                    },
-                );
-                self.tell(Level::Warn, &format!("{who} has no ticket of putex grab: {why}"));
-                Ok((String::new(), lost))
+                let why = match other {
+                    None => "it had run out, was ended before, or was never had".to_owned(),
+                    Some(other) => format!(
+                        "{other}, which ends with its command if putex lock has it; putex release \
+                         --force --holder takes a lock away"
+                    ),
+                };
+                (format!("{who} has no ticket of putex grab: {why}"), LockExit::Lost)
             }
-            Released::Broken(broken) if broken.is_empty() => {
-                self.tell(Level::Warn, "released meanwhile");
-                Ok((String::new(), lost))
-            }
-            Released::Broken(broken) => {
-                Ok((broken.iter().map(|broken| self.broke(broken)).collect(), 0))
-            }
+            Released::Broken(_) => ("released meanwhile".to_owned(), LockExit::Lost),
             Released::NotHeldBy(who) => {
-                self.tell(
-                    Level::Warn,
-                    &format!("not broken: {who}; write --holder with the holder's name"),
-                );
-                Ok((String::new(), LockExit::NotHad as u8))
+                let why = format!("not broken: {who}; write --holder with the holder's name");
+                (why, LockExit::NotHad)
             }
-            Released::Refused(error) => Err(error.into()),
-        }
+        };
+        self.tell(Level::Warn, &why);
+        Ok((String::new(), exit as u8))
     }
 
     /// Returns the line for a ticket that was broken.
@@ -271,7 +253,8 @@ impl Process<'_> {
         }
     }
 
-    fn release(mut self, mut releaser: Releaser) -> Result<Ended, Refusal> {
+    fn release(mut self, name: Name, whose: Whose) -> Result<Ended, Refusal> {
+        let mut releaser = Releaser::new(name, whose, sys::now());
         loop {
             let input = self.perform(releaser.next(sys::now()), "");
             releaser.handle(input, sys::now());
@@ -290,10 +273,8 @@ impl Process<'_> {
             && matches!(self.speaker.request.task, Task::Grab { .. })
         {
             let who = other.describe();
-            self.speaker.tell(
-                Level::Warn,
-                &format!("{who} has not renewed its lock in time: it was removed"),
-            );
+            let text = format!("{who} has not renewed its lock in time: it was removed");
+            self.speaker.tell(Level::Warn, &text);
         }
         input.unwrap_or(Input::Rested)
     }
