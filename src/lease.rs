@@ -84,31 +84,15 @@ pub fn run(
     base: &Path,
     destination: Destination,
 ) -> Result<Ended, Refusal> {
-    let leases = Leases::new(bucket);
-    let speaker = Speaker { level: request.level, destination };
-    let notes = NotesFolder::open(base, sys::host_clock::name());
-    let notes = notes.inspect_err(|error| speaker.tell(Level::Warn, &no_notes(&error.text))).ok();
-    let mut process = Process { request, leases, notes, speaker, pace: Pace::new(REQUEST_MAX) };
+    let (leases, pace) = (Leases::new(bucket), Pace::new(REQUEST_MAX));
+    let mut process = Process { request, leases, notes: None, destination, pace };
+    match NotesFolder::open(base, sys::host_clock::name()) {
+        Ok(notes) => process.notes = Some(notes),
+        Err(error) => process.tell_no_notes(&error.text),
+    }
     match &request.task {
         Task::One(name, task) => process.run_one(name, task),
         Task::List(prefix) => process.list(prefix.as_ref()),
-    }
-}
-
-fn no_notes(why: &str) -> String {
-    format!("what this host sees of leases is not noted for its next commands: {why}")
-}
-
-/// The writer of the result and of warnings.
-#[derive(Clone, Copy)]
-struct Speaker {
-    level: u64,
-    destination: Destination,
-}
-
-impl Speaker {
-    fn tell(&self, level: Level, text: &str) {
-        self.destination.tell_waiting(level, self.level, text);
     }
 }
 
@@ -117,11 +101,20 @@ struct Process<'a> {
     leases: Leases,
     /// `None` if they cannot be kept.
     notes: Option<NotesFolder>,
-    speaker: Speaker,
+    destination: Destination,
     pace: Pace,
 }
 
 impl Process<'_> {
+    fn tell(&self, level: Level, text: &str) {
+        self.destination.tell_waiting(level, self.request.level, text);
+    }
+
+    fn tell_no_notes(&self, why: &str) {
+        let text = "what this host sees of leases is not noted for its next commands";
+        self.tell(Level::Warn, &format!("{text}: {why}"));
+    }
+
     fn run_one(&mut self, name: &Name, task: &LeaseTask) -> Result<Ended, Refusal> {
         let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
         let number = sys::random().map_err(Refusal::system("no random numbers: "))?;
@@ -138,7 +131,7 @@ impl Process<'_> {
                 let left = until.since(sys::now());
                 if left > PAUSE_SAID {
                     let text = format!("{name}: waiting for {}, until it has run out", Ms(left));
-                    self.speaker.tell(Level::Info, &text);
+                    self.tell(Level::Info, &text);
                 }
                 // A wait that fails is a short wait.
                 let _ = alarm.wait([], Some(until));
@@ -178,7 +171,7 @@ impl Process<'_> {
     fn note(&mut self, name: &Name, seen: &Observed) {
         let Some(notes) = &self.notes else { return };
         if let Err(error) = notes.write(name, seen) {
-            self.speaker.tell(Level::Warn, &no_notes(&error.to_string()));
+            self.tell_no_notes(&error.to_string());
             self.notes = None;
         }
     }
@@ -217,33 +210,28 @@ impl Process<'_> {
             LeaseEnd::TooEarly(view) => {
                 (format!("not expired: {}; write a longer -w", describe(&view, now)), not_had)
             }
-            LeaseEnd::Absent => {
-                self.speaker.tell(Level::Info, &format!("{name}: nobody has it"));
-                return Ok((String::new(), 0));
+            LeaseEnd::Absent => ("nobody has it".to_owned(), 0),
+            LeaseEnd::Checked(state, view) => {
+                let why = match (view, state) {
+                    (Some(view), _) => describe(&view, now),
+                    (None, LeaseState::Unsure) => {
+                        "nobody has it, but the bucket is new, or was lost and made anew".to_owned()
+                    }
+                    (None, LeaseState::Held | LeaseState::RunOut) => "nobody has it".to_owned(),
+                };
+                let status = match state {
+                    LeaseState::Held => 0,
+                    LeaseState::RunOut => NOT_HELD,
+                    LeaseState::Unsure => not_had,
+                };
+                (why, status)
             }
-            LeaseEnd::Checked(state, view) => return Ok(self.answer(name, state, view.as_ref())),
             LeaseEnd::Refused(error) => return Err(error.into()),
         };
-        self.speaker.tell(Level::Warn, &format!("{name}: {why}"));
+        // The answer to a question is no warning.
+        let level = if [0, NOT_HELD].contains(&status) { Level::Info } else { Level::Warn };
+        self.tell(level, &format!("{name}: {why}"));
         Ok((String::new(), status))
-    }
-
-    /// Returns the answer of `putex lease check`.
-    fn answer(&self, name: &Name, state: LeaseState, view: Option<&LeaseView>) -> Ended {
-        let described = match (view, state) {
-            (Some(view), _) => describe(view, sys::now()),
-            (None, LeaseState::Unsure) => {
-                "nobody has it, but the bucket is new, or was lost and made anew".to_owned()
-            }
-            (None, LeaseState::Held | LeaseState::RunOut) => "nobody has it".to_owned(),
-        };
-        let (level, status) = match state {
-            LeaseState::Held => (Level::Info, 0),
-            LeaseState::RunOut => (Level::Info, NOT_HELD),
-            LeaseState::Unsure => (Level::Warn, LockExit::NotHad as u8),
-        };
-        self.speaker.tell(level, &format!("{name}: {described}"));
-        (String::new(), status)
     }
 
     fn list(&mut self, prefix: Option<&Name>) -> Result<Ended, Refusal> {
@@ -256,7 +244,7 @@ impl Process<'_> {
             let lease = match lease {
                 Some(Ok(lease)) => lease,
                 Some(Err(why)) => {
-                    self.speaker.tell(Level::Warn, &format!("{name}: {why}"));
+                    self.tell(Level::Warn, &format!("{name}: {why}"));
                     continue;
                 }
                 None => continue,
@@ -273,7 +261,7 @@ impl Process<'_> {
         }
         if let Some(name) = prefix.filter(|_| text.is_empty()) {
             let why = "no lease has this name or is below it";
-            self.speaker.tell(Level::Warn, &format!("{name}: {why}"));
+            self.tell(Level::Warn, &format!("{name}: {why}"));
         }
         Ok((text, 0))
     }

@@ -5,7 +5,6 @@ use std::io::{self, Read as _};
 
 use log::Level;
 
-use super::Speaker;
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::tickets::Name;
 use crate::core::{StoreErrorKind, Written, sanitize_field};
@@ -65,9 +64,11 @@ impl Put {
 ///
 /// Why it was not written.
 pub fn run(put: &Put, bucket: Box<dyn Bucket>, destination: Destination) -> Result<Ended, Refusal> {
-    let Put { lease: name, holder, key, level, .. } = put;
+    let Put { lease: name, holder, key, .. } = put;
+    let tell = |level, why: &str| {
+        destination.tell_waiting(level, put.level, &format!("{name}: {why}"));
+    };
     let mut value = None;
-    let speaker = Speaker { level: *level, destination };
     let mut leases = Leases::new(bucket);
     let mut until = sys::now().after(REQUEST_MAX * 2);
     leases.open(until)?;
@@ -89,10 +90,7 @@ pub fn run(put: &Put, bucket: Box<dyn Bucket>, destination: Destination) -> Resu
         };
         if let Some(why) = why {
             let holder = sanitize_field(holder);
-            speaker.tell(
-                Level::Warn,
-                &format!("{name}: nothing written, {holder} does not have it: {why}"),
-            );
+            tell(Level::Warn, &format!("nothing written, {holder} does not have it: {why}"));
             return Ok((String::new(), LockExit::Lost as u8));
         }
         let lease_key = leases.key(name);
@@ -114,7 +112,7 @@ pub fn run(put: &Put, bucket: Box<dyn Bucket>, destination: Destination) -> Resu
             Written::Stored(revision) => return Ok((format!("revision={revision}\n"), 0)),
             // The holder has extended the lease meanwhile, or the lease has gone.
             Written::Moved(_) if sys::now() < until => {
-                speaker.tell(Level::Info, &format!("{name}: it was written meanwhile"));
+                tell(Level::Info, "it was written meanwhile");
                 stored = leases.read(name, until)?;
             }
             Written::Moved(_) => return unreachable(format!("{name}: it does not stay as it is")),
