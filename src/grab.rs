@@ -162,7 +162,9 @@ impl Speaker<'_> {
                 ("released".to_owned(), String::new())
             }
         };
-        self.not_had(&why, busy_status);
+        // With a status of success, a job of cron that is elsewhere has nothing to say.
+        let level = if busy_status == 0 { Level::Info } else { Level::Warn };
+        self.tell(level, &format!("not acquired: {why}"));
         Ok((line, busy_status))
     }
 
@@ -210,13 +212,6 @@ impl Speaker<'_> {
             why.clone_into(last);
             self.tell(Level::Info, &format!("waiting: {why}"));
         }
-    }
-
-    /// Says why the name is not had. With a status of success, a job of cron that is elsewhere has
-    /// nothing to say.
-    fn not_had(&self, why: &str, status: u8) {
-        let level = if status == 0 { Level::Info } else { Level::Warn };
-        self.tell(level, &format!("not acquired: {why}"));
     }
 
     fn tell(&self, level: Level, text: &str) {
