@@ -38,16 +38,15 @@ pub fn run(
     if request.needs_bucket() && !base.join(bucket).exists() {
         return Err(Refusal::new(Exit::Unsafe, no_such_bucket(bucket)));
     }
-    let Request { name, task, .. } = request;
     let local = Local { speaker: Speaker { request, destination }, base, bucket };
-    match task {
+    match &request.task {
         Task::Grab { timing, wait, withdraws, busy_status, .. } => {
-            check_held(name)?;
+            check_held(&request.name)?;
             let grabbed = local.grab(*timing, *wait, *withdraws)?;
             local.speaker.grabbed(grabbed, *busy_status)
         }
-        Task::Release => local.release(name),
-        Task::Break(holder) => local.break_lock(name, holder),
+        Task::Release => local.release(),
+        Task::Break(holder) => local.break_lock(holder),
     }
 }
 
@@ -173,36 +172,34 @@ impl Local<'_> {
     }
 
     /// Ends the ticket of this requester; see [`end`].
-    fn end(&self, name: &Name, token: &str) -> Result<(Option<StoredTicket>, Listed), Refusal> {
+    fn end(&self, token: &str) -> Result<(Option<StoredTicket>, Listed), Refusal> {
+        let name = &self.speaker.request.name;
         self.in_bucket(sys::now(), |waiter| waiter.enter(|entered| end(entered, name, token)))
     }
 
-    fn release(&self, name: &Name) -> Result<Ended, Refusal> {
+    fn release(&self) -> Result<Ended, Refusal> {
         let who = &self.speaker.request.who;
-        let (ended, others) = self.end(name, who)?;
+        let (ended, others) = self.end(who)?;
         let own = others.of_requester(who).next().map(|(other, _)| other);
         let other = || own.or(others.standing.first()).map(of_requester);
-        self.speaker.released(match ended {
-            Some(_) => Released::Ended,
-            None => Released::Absent(other()),
-        })
+        self.speaker.released(ended.map_or_else(|| Released::Absent(other()), |_| Released::Ended))
     }
 
     /// Ends the ticket of this holder, unless a process has it.
-    fn break_lock(&self, name: &Name, holder: &str) -> Result<Ended, Refusal> {
-        let (ended, others) = self.end(name, holder)?;
+    fn break_lock(&self, holder: &str) -> Result<Ended, Refusal> {
+        let (ended, others) = self.end(holder)?;
         let broken = ended.and_then(|StoredTicket { number, ticket, .. }| {
             let Ticket { token, mode, .. } = ticket.ok()?;
             Some(Broken { term: number.0, holder: token, mode })
         });
         let is_of_process = |other: &StoredTicket| {
+            let name = &self.speaker.request.name;
             let is_its = |it: &Ticket| it.token == holder && it.name == *name;
             !others.ends.contains_key(&other.key) && other.ticket.as_ref().is_ok_and(is_its)
         };
         if others.standing.iter().any(is_of_process) {
-            let text = "a process of putex lock has the ticket of";
-            self.speaker
-                .tell(Level::Warn, &format!("not broken: {text} {holder}; end that process"));
+            let who = format!("a process of putex lock has the ticket of {holder}");
+            self.speaker.tell(Level::Warn, &format!("not broken: {who}; end that process"));
             let broken = broken.map(|broken| self.speaker.broke(&broken));
             return Ok((broken.unwrap_or_default(), LockExit::NotHad as u8));
         }
