@@ -5,7 +5,6 @@
 //! calls it.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -172,7 +171,7 @@ impl<'a> Waiter<'a> {
         let is_watched = |ticket: &&StoredTicket| watched.contains(&ticket.key);
         let watched: Vec<_> = found.standing.iter().filter(is_watched).collect();
         if let ([ticket], None, None) = (&watched[..], until, self.asker.signals) {
-            let file = self.open_to_wait(ticket)?;
+            let file = self.folder.open_to_wait(ticket).map_err(|error| self.not_waited(error))?;
             return file.map_or(Ok(()), wait_for_end).map_err(cannot_wait);
         }
         for ticket in watched {
@@ -188,18 +187,12 @@ impl<'a> Waiter<'a> {
         self.wait_for_wake(until)
     }
 
-    /// Opens a ticket to wait for its end, see [`Folder::open_to_wait`].
-    fn open_to_wait(&self, ticket: &StoredTicket) -> Result<Option<File>, NotWaited> {
-        let opened = self.folder.open_to_wait(ticket);
-        opened.map_err(|error| self.not_waited(error))
-    }
-
     /// Has a thread wait for the end of a ticket that a process has.
     fn hear_end(&mut self, ticket: &StoredTicket) -> Result<(), NotWaited> {
         if !self.heard.insert((ticket.key.clone(), ticket.revision)) {
             return Ok(());
         }
-        let file = self.open_to_wait(ticket)?;
+        let file = self.folder.open_to_wait(ticket).map_err(|error| self.not_waited(error))?;
         self.start_to_wait(move || file.map_or(Ok(()), wait_for_end))
     }
 
