@@ -116,15 +116,15 @@ pub fn run(
         LockLocation::Nats(store) => front::run(store?, &mut account),
         LockLocation::Dir { base, bucket } => local::run(request, (base, bucket), &mut account),
     });
-    if let Err(refusal) = &ended {
-        account.why = Some(refusal.text.clone());
-    }
-    if let Some(report) = account.report.take() {
-        let ending = match &ended {
-            Ok(ending) => *ending,
-            Err(refusal) => Ending::Status(refusal.exit as u8),
-        };
-        report.write(&account, ending);
+    let status = match &ended {
+        Ok(ending) => ending.status(),
+        Err(refusal) => {
+            account.why = Some(refusal.text.clone());
+            refusal.exit as u8
+        }
+    };
+    if let Some(report) = &account.report {
+        report.write(&account, status);
     }
     ended.map(conclude)
 }

@@ -10,7 +10,7 @@ use rustix::fs::{Mode as FileMode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::account::{Account, Ending, Outcome};
+use super::account::{Account, Outcome};
 use crate::core::Instant;
 use crate::core::agent_status::seconds;
 use crate::exit::{Exit, Refusal};
@@ -70,8 +70,8 @@ impl Report {
     }
 
     /// Writes the line. A failure changes nothing else: the status is that of the lock.
-    pub(super) fn write(self, account: &Account, ending: Ending) {
-        let line = line(account, ending, sys::now());
+    pub(super) fn write(&self, account: &Account, status: u8) {
+        let line = line(account, status, sys::now());
         // A copy may block, and a full one holds nobody up: a pipe that poll(2) calls writable has
         // room for a page.
         let written = match sys::is_ready_for(&self.0, PollFlags::OUT, Duration::ZERO) {
@@ -128,7 +128,7 @@ fn descriptor(path: &str) -> Option<RawFd> {
 }
 
 /// Returns the line, with its end.
-fn line(account: &Account, ending: Ending, now: Instant) -> Vec<u8> {
+fn line(account: &Account, status: u8, now: Instant) -> Vec<u8> {
     let (request, grant) = (&account.request, account.grant.as_ref());
     let line = Line {
         schema: 1,
@@ -136,7 +136,7 @@ fn line(account: &Account, ending: Ending, now: Instant) -> Vec<u8> {
         mode: request.mode.name(),
         token: &request.token,
         outcome: account.outcome,
-        status: ending.status(),
+        status,
         command_status: account.command_status,
         term: grant.map(|grant| grant.term),
         epoch: grant.map(|grant| &*grant.epoch),
