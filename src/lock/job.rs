@@ -67,7 +67,7 @@ impl Job {
 
     /// Returns the terminal if the command is to have it from the beginning.
     pub(super) fn terminal_given(&self) -> Option<BorrowedFd<'_>> {
-        self.terminal.as_ref().filter(|_| self.wants_terminal).map(AsFd::as_fd)
+        self.terminal.as_ref().filter(|_| self.wants_terminal).map(|it| it.file.as_fd())
     }
 
     /// Takes in an event of the command.

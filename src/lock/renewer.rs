@@ -171,17 +171,16 @@ impl<'a> Renewer<'a> {
 
     /// Performs a step that begins at `now`, and returns its result.
     fn perform(&mut self, step: Step, now: Instant) -> Input {
+        if let Step::Rest(until) = step {
+            return self.rest(until, now);
+        }
         let element = self.owner.key_element();
         let input = self.tickets.perform(&step, &element, &self.request.token);
         if let (Step::Remove(other, _), Some(Input::Written(Written::Stored(_)))) = (&step, &input)
         {
             log::warn!("{} has not renewed its lock in time: it was removed", other.describe());
         }
-        match (input, step) {
-            (Some(input), _) => input,
-            (None, Step::Rest(until)) => self.rest(until, now),
-            (None, _) => Input::Rested,
-        }
+        input.unwrap_or(Input::Rested)
     }
 
     /// Waits until this instant, for a hint, or for the front. The command was killed at `now`
@@ -265,7 +264,7 @@ impl<'a> Renewer<'a> {
             }
             let is_given = of_terminal == OfTerminal::All;
             let terminal = is_given.then(Terminal::open).flatten();
-            let terminal = terminal.as_ref().map(AsFd::as_fd);
+            let terminal = terminal.as_ref().map(|it| it.file.as_fd());
             event = match command::spawn(&self.request.command, &variables, None, terminal) {
                 Ok(group) => {
                     self.progress = Progress::Runs { group, began: now };

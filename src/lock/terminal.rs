@@ -3,24 +3,17 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd};
 
 use libc::SIGTTIN;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::process::Pid;
 
 use crate::sys::raw;
 
 /// The terminal of this session.
 pub(super) struct Terminal {
-    file: File,
+    pub(super) file: File,
     own: Pid,
-}
-
-impl AsFd for Terminal {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
 }
 
 impl Terminal {
@@ -41,10 +34,8 @@ impl Terminal {
     /// its stdout no pipe to another process of the foreground group, such as a pager.
     pub(super) fn is_for_command(&self) -> bool {
         let stdout = rustix::fs::fstat(io::stdout());
-        let pipe = rustix::fs::FileType::Fifo;
-        let is_pipe =
-            |stat: rustix::fs::Stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == pipe;
-        self.is_own() && io::stdin().is_terminal() && !stdout.is_ok_and(is_pipe)
+        let is_pipe = stdout.is_ok_and(|it| FileType::from_raw_mode(it.st_mode).is_fifo());
+        self.is_own() && io::stdin().is_terminal() && !is_pipe
     }
 
     /// Returns whether this process's group has it.

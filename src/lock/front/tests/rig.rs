@@ -18,8 +18,7 @@ use super::*;
 use crate::core::tickets::{LockTiming, Mode, Name};
 use crate::guard::send;
 use crate::lock::command::{Event, events, spawn};
-use crate::lock::held;
-use crate::lock::held::Grant;
+use crate::lock::held::{self, Grant};
 use crate::lock::protocol::OfTerminal;
 use crate::lock::terminal::Terminal;
 use crate::lock::{Request, conclude};
@@ -354,7 +353,7 @@ fn renewer(test: &OwnedFd, front: OwnedFd, request: &Request) {
                     let grant = grant.as_ref().expect("a grant");
                     let is_given = of_terminal == OfTerminal::All;
                     let terminal = is_given.then(Terminal::open).flatten();
-                    let terminal = terminal.as_ref().map(AsFd::as_fd);
+                    let terminal = terminal.as_ref().map(|it| it.file.as_fd());
                     let variables = held::variables(request, grant);
                     let spawned = spawn(&request.command, &variables, None, terminal);
                     group = spawned.as_ref().ok().copied();
