@@ -173,8 +173,7 @@ impl Process<'_> {
         })?;
         match written {
             Ok(at) => Ok(Ok(at)),
-            Err(Ok(other)) => Ok(Err(other)),
-            Err(Err(unknown)) => Err(unknown),
+            Err(why) => why.map(Err),
         }
     }
 
@@ -196,14 +195,12 @@ impl Process<'_> {
             let seen = self.read_lock(&key).map(|entry| judge(&to_key_state(entry), *term, to));
             let ended = match &seen {
                 Ok(Seen::Done(new)) => {
-                    let still_runs = match release.is_proved(sys::now(), *timing) {
-                        true => None,
-                        false => self.still_runs(chosen)?,
-                    };
-                    match still_runs {
-                        None => return self.follow_start(chosen, *new, release.held_at),
-                        why => why,
+                    let is_proved = release.is_proved(sys::now(), *timing);
+                    let still_runs = if is_proved { None } else { self.still_runs(chosen)? };
+                    if still_runs.is_none() {
+                        return self.follow_start(chosen, *new, release.held_at);
                     }
+                    still_runs
                 }
                 Ok(Seen::Elsewhere(token)) => Some(format!("{token} has it, not {to}")),
                 Ok(Seen::Held(revision)) if renewals.show(*revision, until, now) => {
