@@ -11,8 +11,7 @@ use super::{Grabbed, Request, Speaker, Task, ticket};
 use crate::core::tickets::decision::describe;
 use crate::core::tickets::grab::STEP_MAX;
 use crate::core::tickets::{
-    Broken, Decision, End, LockTiming, Name, Released, StoredTicket, Ticket, ToFront, decide,
-    of_requester,
+    Broken, Decision, End, Name, Released, StoredTicket, Ticket, ToFront, decide, of_requester,
 };
 use crate::core::{Instant, Revision};
 use crate::exit::{Ended, Exit, LockExit, Refusal};
@@ -42,8 +41,11 @@ pub fn run(
     match &request.task {
         Task::Grab { timing, wait, withdraws, busy_status, .. } => {
             check_held(&request.name)?;
-            let grabbed = local.grab(*timing, *wait, *withdraws)?;
-            local.speaker.grabbed(grabbed, *busy_status)
+            let ticket = ticket(request, 0);
+            let step = timing.renewal().min(STEP_MAX);
+            let limit = sys::now().after(*wait);
+            let wanted = Wanted { ticket, step, limit, withdraws: *withdraws, write_at: None };
+            local.speaker.grabbed(local.grab(wanted)?, *busy_status)
         }
         Task::Release => local.release(),
         Task::Break(holder) => local.break_lock(holder),
@@ -133,17 +135,10 @@ impl Wanted {
 
 impl Local<'_> {
     /// Waits until the ticket is granted, or the limit.
-    fn grab(
-        &self,
-        timing: LockTiming,
-        wait: Duration,
-        withdraws: bool,
-    ) -> Result<Grabbed, Refusal> {
-        let limit = sys::now().after(wait);
-        self.in_bucket(limit, |waiter| {
-            let ticket = ticket(self.speaker.request, 0);
-            let step = timing.renewal().min(STEP_MAX);
-            let mut wanted = Wanted { ticket, step, limit, withdraws, write_at: None };
+    fn grab(&self, mut wanted: Wanted) -> Result<Grabbed, Refusal> {
+        self.in_bucket(wanted.limit, |waiter| {
+            // This process has written nothing in another bucket.
+            wanted.write_at = None;
             let mut shown = String::new();
             loop {
                 match waiter.enter(|entered| wanted.inspect(entered))? {
