@@ -186,12 +186,6 @@ impl Account {
         self.why = Some(refusal.text);
     }
 
-    /// The leader of the command has ended, and its group has not.
-    pub(super) fn group_is_left(&self, group: rustix::process::Pid) {
-        let text = format!("the command has ended, others in its process group {group} have not");
-        self.warn(&format!("{text}: the lock is kept"));
-    }
-
     /// The command and its group have ended, under the lock. Returns until when that is held, and
     /// `None` if it is released at once.
     pub(super) fn stays(&self) -> Option<Instant> {

@@ -288,7 +288,9 @@ impl<'a> Hold<'a> {
             && has_led
             && let Some(group) = self.job.group
         {
-            self.front.account.group_is_left(group);
+            let left = format!("others in its process group {group} have not");
+            let text = format!("the command has ended, {left}: the lock is kept");
+            self.front.account.warn(&text);
         }
     }
 
