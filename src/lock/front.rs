@@ -65,7 +65,8 @@ pub(super) fn run(store: Box<dyn Bucket>, account: &mut Account) -> Result<Endin
         std::process::exit(0);
     };
     drop((renewers, store));
-    serve((Renewer { process, socket }, validity), children, signals, account)
+    let renewer = Some(Renewer { process, socket });
+    Front::new(account, signals, children, renewer)?.run(validity)
 }
 
 /// Leaves the process group of the user: a signal that stops this group does not stop the renewal.
@@ -78,20 +79,8 @@ fn become_renewer() -> io::Result<()> {
     Ok(rustix::thread::set_name(&name)?)
 }
 
-/// Plays the front to a renewer; returns how the process is to end.
-pub(super) fn serve(
-    (renewer, validity): (Renewer, Validity),
-    children: Children,
-    signals: Signals,
-    account: &mut Account,
-) -> Result<Ending, Refusal> {
-    let mut front = Front::new(account, signals, children)?;
-    front.renewer = Some(renewer);
-    front.run(validity)
-}
-
 impl<'a> Front<'a> {
-    /// Returns one without a renewer.
+    /// Returns one with this renewer.
     ///
     /// # Errors
     ///
@@ -100,13 +89,14 @@ impl<'a> Front<'a> {
         account: &'a mut Account,
         signals: Signals,
         children: Children,
+        renewer: Option<Renewer>,
     ) -> Result<Front<'a>, Refusal> {
         let alarm = Alarm::new().map_err(Refusal::system("cannot wait: "))?;
-        Ok(Front { account, signals, alarm, children, renewer: None })
+        Ok(Front { account, signals, alarm, children, renewer })
     }
 
-    /// Waits for the lock, and has the command run while it is held. A signal ends the wait, and
-    /// the ticket.
+    /// Waits for the lock, and has the command run while it is held; returns how the process is to
+    /// end. A signal ends the wait, and the ticket.
     fn run(mut self, validity: Validity) -> Result<Ending, Refusal> {
         let no_wait = Refusal::system("cannot wait: ");
         loop {

@@ -171,7 +171,7 @@ fn hold(
     account.outcome = Outcome::NotStarted;
     let signals = signals.map_or_else(Signals::open, Ok).map_err(&no_start)?;
     let children = Children::adopt().map_err(&no_start)?;
-    let front = Front::new(&mut *account, signals, children)?;
+    let front = Front::new(&mut *account, signals, children, None)?;
     let ending = Hold::run_local(front, grant, own.inherited.as_ref())?;
     drop(own);
     account.released();

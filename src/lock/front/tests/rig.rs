@@ -302,8 +302,9 @@ pub(super) fn front_of((test, validity): Line, request: &Request) -> u8 {
         raw::end_copy(0);
     };
     drop((test, fronts));
-    let renewer = Renewer { process, socket };
-    match serve((renewer, validity), children, signals, &mut account) {
+    let renewer = Some(Renewer { process, socket });
+    let front = Front::new(&mut account, signals, children, renewer);
+    match front.and_then(|front| front.run(validity)) {
         Ok(ending) => conclude(ending),
         Err(refusal) => destination.refuse(&refusal) as u8,
     }
