@@ -49,10 +49,23 @@ pub(super) fn run(
         Err(NotWaited::Interrupted(signal)) => Ok(Err(account.interrupted(signal))),
         got => Ok(got?.map_err(|why| account.not_had(&why))),
     })?;
-    match got {
-        Ok((own, grant)) => hold(account, signals, own, &grant),
-        Err(ending) => Ok(ending),
+    let (mut own, grant) = match got {
+        Ok(granted) => granted,
+        Err(ending) => return Ok(ending),
+    };
+    if request.closes {
+        own.inherited = None;
     }
+    let no_start = Refusal::system("cannot start the command: ");
+    account.granted(grant.clone());
+    account.outcome = Outcome::NotStarted;
+    let signals = signals.map_or_else(Signals::open, Ok).map_err(&no_start)?;
+    let children = Children::adopt().map_err(&no_start)?;
+    let front = Front::new(&mut *account, signals, children, None)?;
+    let ending = Hold::run_local(front, &grant, own.inherited.as_ref())?;
+    drop(own);
+    account.released();
+    Ok(ending)
 }
 
 /// Adds a ticket to an open bucket and waits until it is granted, or until the limit.
@@ -154,26 +167,4 @@ impl Asked<'_> {
         let grant = Grant { term, slot, epoch: entered.epoch().to_owned() };
         Ok(Looked::Over(Ok((own, grant))))
     }
-}
-
-/// Runs the command under a lock that was granted; returns how the process is to end.
-fn hold(
-    account: &mut Account,
-    signals: Option<Signals>,
-    mut own: OwnTicket,
-    grant: &Grant,
-) -> Result<Ending, Refusal> {
-    if account.request.closes {
-        own.inherited = None;
-    }
-    let no_start = Refusal::system("cannot start the command: ");
-    account.granted(grant.clone());
-    account.outcome = Outcome::NotStarted;
-    let signals = signals.map_or_else(Signals::open, Ok).map_err(&no_start)?;
-    let children = Children::adopt().map_err(&no_start)?;
-    let front = Front::new(&mut *account, signals, children, None)?;
-    let ending = Hold::run_local(front, grant, own.inherited.as_ref())?;
-    drop(own);
-    account.released();
-    Ok(ending)
 }
