@@ -163,13 +163,10 @@ impl Children {
         let have_ended = heard.iter().filter(|(_, status)| !status.stopped());
         let ended: Vec<Pid> = have_ended.map(|(child, _)| *child).collect();
         self.older.retain(|child| !ended.contains(child));
-        self.are_none = !has_more || self.has_only_older();
+        let has_older = !self.older.is_empty();
+        self.are_none = !has_more || has_older && self.listed().is_some_and(|it| it.is_empty());
         self.signal();
         heard
-    }
-
-    fn has_only_older(&mut self) -> bool {
-        !self.older.is_empty() && self.listed().is_some_and(|children| children.is_empty())
     }
 
     /// Sends each SIGTERM, and SIGCONT, without which a stopped one would not get it.
