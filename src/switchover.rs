@@ -69,17 +69,14 @@ pub fn run(
 ) -> Result<Ended, Refusal> {
     let chosen_at = sys::now();
     let mut process = Process { request, operation, signals, chosen_at, written: None };
-    let chosen = match process.choose()? {
-        Ok(chosen) => chosen,
+    match process.choose()? {
+        Ok(chosen) => process.carry_out(&chosen),
         Err(Unchosen::Done(text)) => {
             process.operation.tell(Level::Warn, &text);
-            return Ok((String::new(), 0));
+            Ok((String::new(), 0))
         }
-        Err(Unchosen::Refused(reasons) | Unchosen::Lacking(reasons)) => {
-            return process.operation.refuse(&reasons);
-        }
-    };
-    process.carry_out(&chosen)
+        Err(Unchosen::Refused(why) | Unchosen::Lacking(why)) => process.operation.refuse(&why),
+    }
 }
 
 struct Process<'a> {
@@ -154,20 +151,18 @@ impl Process<'_> {
 
     /// Writes the request; returns its revision, or why there is another.
     fn write(&mut self, own: &Switchover) -> Result<Result<Revision, String>, Refusal> {
-        let key = &self.request.key;
         let bucket = &mut *self.operation.bucket;
-        let of_seat = wanted::key_of(key, own.seat);
+        let key = wanted::key_of(&self.request.key, own.seat);
         let may = "the request may be written";
-        let unknown = || {
-            let why = "the request may have been written; others have replaced it since";
-            Refusal::new(Exit::Unreachable, why)
-        };
-        let written = write(bucket, &of_seat, may, REACH_MAX, |found, is_replaced| {
+        let written = write(bucket, &key, may, REACH_MAX, |found, is_replaced| {
             match found.and_then(wanted::standing) {
                 Some((Switchover { term, to, by, .. }, left)) if term == own.term => {
                     Err(Ok(format!("{by} is about to move it to {to}, for {} still", Ms(left))))
                 }
-                Some(_) | None if is_replaced => Err(Err(unknown())),
+                Some(_) | None if is_replaced => {
+                    let why = "the request may have been written; others have replaced it since";
+                    Err(Err(Refusal::new(Exit::Unreachable, why)))
+                }
                 Some(_) | None => Ok(wanted::to_content(own)),
             }
         })?;
