@@ -38,23 +38,6 @@ pub(super) enum Event {
     NothingLeft,
 }
 
-/// Returns a program with arguments, found in PATH, with these variables in the place of inherited
-/// ones.
-fn command_of(words: &[OsString], own: &[(&str, OsString)]) -> Command {
-    let mut words = words.iter();
-    let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
-    command.args(words).envs(own.iter().map(|(name, value)| (name, value)));
-    command
-}
-
-/// Returns the same, run by the shell: a script without a first line `#!`, whose form the kernel
-/// does not know. The C library of the static binary does not run it, and users of flock(1) have
-/// such.
-fn by_shell(words: &[OsString], own: &[(&str, OsString)]) -> Command {
-    let shell = ["/bin/sh", "-c", "exec \"$0\" \"$@\""].map(OsString::from);
-    command_of(&[&shell, words].concat(), own)
-}
-
 /// Returns how env(1) ends when it cannot execute a program for this reason; `None` if the system
 /// has no process to give.
 pub(super) fn exit_of(error: &io::Error) -> Option<LockExit> {
@@ -65,8 +48,9 @@ pub(super) fn exit_of(error: &io::Error) -> Option<LockExit> {
     }
 }
 
-/// Spawns the command in a process group of its own, with the descriptor that it inherits and the
-/// terminal that it is given. The kernel kills it when this thread ends.
+/// Spawns the command, which is found in PATH, in a process group of its own, with these variables
+/// in the place of inherited ones, the descriptor that it inherits and the terminal that it is
+/// given. The kernel kills it when this thread ends.
 ///
 /// # Errors
 ///
@@ -78,12 +62,19 @@ pub(super) fn spawn(
     inherited: Option<BorrowedFd<'_>>,
     terminal: Option<BorrowedFd<'_>>,
 ) -> io::Result<Pid> {
-    let spawn = |mut command| {
+    let spawn = |words: &[OsString]| {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).envs(own.iter().cloned());
         raw::set_up_on_terminal(&mut command, inherited, terminal);
         command.spawn()
     };
-    let child = spawn(command_of(words, own)).or_else(|error| match error.raw_os_error() {
-        Some(number) if number == Errno::NOEXEC.raw_os_error() => spawn(by_shell(words, own)),
+    let child = spawn(words).or_else(|error| match error.raw_os_error() {
+        // A script without a first line `#!`, whose form the kernel does not know. The C library of
+        // the static binary does not run it, and users of flock(1) have such.
+        Some(number) if number == Errno::NOEXEC.raw_os_error() => {
+            let shell = ["/bin/sh", "-c", "exec \"$0\" \"$@\""].map(OsString::from);
+            spawn(&[&shell, words].concat())
+        }
         _ => Err(error),
     })?;
     Ok(Pid::from_child(&child))
