@@ -104,7 +104,11 @@ pub(crate) fn in_bucket<T>(
 ) -> Result<T, Refusal> {
     loop {
         let folder = Rc::new(Folder::open(base, bucket)?);
-        match Waiter::new(asker, folder).and_then(|mut waiter| act(&mut waiter)) {
+        let waker = Arc::new(Waker::new().map_err(Refusal::system("cannot wait: "))?);
+        let (end_sender, ends) = mpsc::channel();
+        let heard = BTreeSet::new();
+        let mut waiter = Waiter { asker, folder, changes: None, waker, ends, end_sender, heard };
+        match act(&mut waiter) {
             Ok(done) => return Ok(done),
             Err(NotWaited::Replaced) => {}
             Err(NotWaited::Refused(refusal)) => return Err(refusal),
@@ -115,13 +119,7 @@ pub(crate) fn in_bucket<T>(
     }
 }
 
-impl<'a> Waiter<'a> {
-    fn new(asker: Asker<'a>, folder: Rc<Folder>) -> Result<Waiter<'a>, NotWaited> {
-        let waker = Arc::new(Waker::new().map_err(cannot_wait)?);
-        let ((end_sender, ends), heard) = (mpsc::channel(), BTreeSet::new());
-        Ok(Waiter { asker, folder, changes: None, waker, ends, end_sender, heard })
-    }
-
+impl Waiter<'_> {
     /// Enters the bucket and does something there. Others are in it for some microseconds, or,
     /// stopped, for ever: they are waited for until the limit, if there is one, or a signal.
     pub(crate) fn enter<T>(
@@ -175,25 +173,18 @@ impl<'a> Waiter<'a> {
             return file.map_or(Ok(()), wait_for_end).map_err(cannot_wait);
         }
         for ticket in watched {
-            match found.ends.contains_key(&ticket.key) {
-                true => {
-                    if let Some(changes) = &mut self.changes {
-                        changes.subscribe(&[&ticket.key]);
-                    }
+            if found.ends.contains_key(&ticket.key) {
+                if let Some(changes) = &mut self.changes {
+                    changes.subscribe(&[&ticket.key]);
                 }
-                false => self.hear_end(ticket)?,
+            } else if self.heard.insert((ticket.key.clone(), ticket.revision)) {
+                // A process has the ticket.
+                let opened = self.folder.open_to_wait(ticket);
+                let file = opened.map_err(|error| self.not_waited(error))?;
+                self.start_to_wait(move || file.map_or(Ok(()), wait_for_end))?;
             }
         }
         self.wait_for_wake(until)
-    }
-
-    /// Has a thread wait for the end of a ticket that a process has.
-    fn hear_end(&mut self, ticket: &StoredTicket) -> Result<(), NotWaited> {
-        if !self.heard.insert((ticket.key.clone(), ticket.revision)) {
-            return Ok(());
-        }
-        let file = self.folder.open_to_wait(ticket).map_err(|error| self.not_waited(error))?;
-        self.start_to_wait(move || file.map_or(Ok(()), wait_for_end))
     }
 
     /// Starts a thread that waits, and then wakes this process.
