@@ -79,12 +79,11 @@ impl Wanted {
         let ticket = &self.ticket;
         let mut found = entered.list(&ticket.name, None)?;
         let is_alike = |other: &Ticket| other.name == ticket.name && other.mode == ticket.mode;
-        let mut mine = found.of_requester(&ticket.token);
-        if let Some(other) = mine.clone().find(|(_, it)| !is_alike(it)) {
-            return Ok(ended(End::Overlaps(of_requester(other.0))));
+        let other = found.of_requester(&ticket.token).find(|(_, it)| !is_alike(it));
+        if let Some((other, _)) = other {
+            return Ok(ended(End::Overlaps(of_requester(other))));
         }
-        let own = mine.next().map(|(own, _)| own.clone());
-        drop(mine);
+        let own = found.of_requester(&ticket.token).next().map(|(own, _)| own.clone());
         let own = own.and_then(|StoredTicket { key, number, .. }| {
             found.standing.retain(|other| other.key != key);
             Some((number, found.ends.remove(&key)?))
