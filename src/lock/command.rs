@@ -5,7 +5,7 @@
 //! below it, in whatever group or session, and becomes a child of the subreaper when its parent
 //! ends. So nothing is left when the subreaper has no child.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,7 @@ use crate::exit::LockExit;
 use crate::sys::{self, raw};
 
 /// The name of a renewer among processes.
-pub(super) const RENEWER: &str = "putex-renewer";
+pub(super) const RENEWER: &CStr = c"putex-renewer";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Event {
@@ -211,7 +211,8 @@ fn is_child(process: Pid) -> bool {
 /// when its front has ended, after it has released its lock: if it were killed, the lock would have
 /// to run out.
 fn is_renewer(child: Pid) -> bool {
-    fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|name| name.trim_end() == RENEWER)
+    let name = fs::read(format!("/proc/{child}/comm"));
+    name.is_ok_and(|name| name.trim_ascii_end() == RENEWER.to_bytes())
 }
 
 /// Returns the events of the command that leads this group, by these reaped processes.

@@ -2,7 +2,6 @@
 //! for `--hold`. One thread, which waits in one place for everything. No command runs after its
 //! end, so a loss ends nothing then.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -59,7 +58,12 @@ pub(super) fn run(store: Box<dyn Bucket>, account: &mut Account) -> Result<Endin
     children.note_older();
     let Some(process) = raw::fork().map_err(&no_process)? else {
         drop((socket, signals, children, account.report.take()));
-        if become_renewer().is_ok() {
+        // A signal that stops the process group of the user does not stop the renewal. The session
+        // stays, so that the command, which the renewer starts, is on the terminal of the user. The
+        // signals that the front takes stay blocked: a manager that sends SIGTERM to all processes
+        // of a unit ends the front, and the renewer ends when it has released the lock.
+        let is_apart = rustix::process::setpgid(None, None);
+        if is_apart.and_then(|()| rustix::thread::set_name(RENEWER)).is_ok() {
             renewer::run((renewers, validity), account, store);
         }
         std::process::exit(0);
@@ -67,16 +71,6 @@ pub(super) fn run(store: Box<dyn Bucket>, account: &mut Account) -> Result<Endin
     drop((renewers, store));
     let renewer = Some(Renewer { process, socket });
     Front::new(account, signals, children, renewer)?.run(validity)
-}
-
-/// Leaves the process group of the user: a signal that stops this group does not stop the renewal.
-/// The session stays, so that the command, which it starts, is on the terminal of the user. The
-/// signals that the front takes stay blocked: a manager that sends SIGTERM to all processes of a
-/// unit ends the front, and the renewer ends when it has released the lock.
-fn become_renewer() -> io::Result<()> {
-    rustix::process::setpgid(None, None)?;
-    let name = CString::new(RENEWER)?;
-    Ok(rustix::thread::set_name(&name)?)
 }
 
 impl<'a> Front<'a> {
@@ -168,7 +162,7 @@ impl<'a> Front<'a> {
     /// Waits for the renewer, or a signal.
     pub(super) fn poll(&self, until: Option<Instant>) -> io::Result<()> {
         let renewer = self.renewer.iter().map(|it| it.socket.as_fd());
-        self.alarm.wait_to_read(renewer.chain([self.signals.as_fd()]), until).map(drop)
+        self.alarm.wait_to_read(renewer.chain([self.signals.0.as_fd()]), until).map(drop)
     }
 
     /// Waits for the renewer alone.

@@ -1,7 +1,7 @@
 //! The signals of the front. They are blocked, and read from a descriptor.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use libc::{
     SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTOU, SIGUSR1, SIGUSR2,
@@ -18,8 +18,8 @@ const DEADLY: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 /// SIGTTOU would stop the front when it takes the terminal back.
 const OTHERS: [i32; 5] = [SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD, SIGTTOU];
 
-/// The signals that the front takes.
-pub(crate) struct Signals(OwnedFd);
+/// The signals that the front takes. Its descriptor can be read when there is a signal.
+pub(crate) struct Signals(pub(super) OwnedFd);
 
 impl Signals {
     /// Takes the signals over. One that is ignored stays ignored, also by the command, as under
@@ -57,13 +57,6 @@ impl Signals {
                 _ => {}
             }
         }
-    }
-}
-
-impl AsFd for Signals {
-    /// Becomes readable when there is a signal.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 
