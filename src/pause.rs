@@ -122,8 +122,13 @@ impl Process<'_> {
             self.operation.tell(Level::Error, &text);
             return Ok(ended);
         }
-        let last = self.withdraw(own)?.to_owned();
-        Ok(self.operation.lacks(&[lacking, vec![last]].concat()))
+        let read = last_read(&self.agents);
+        let ended = self.write_end(|found| withdrawal(found, own, read))?;
+        let last = match ended {
+            true => "the pause is withdrawn",
+            false => "others have ended or replaced it: putex status shows what stands",
+        };
+        Ok(self.operation.lacks(&[lacking, vec![last.to_owned()]].concat()))
     }
 
     fn resume(&mut self) -> Result<Ended, Refusal> {
@@ -217,16 +222,6 @@ impl Process<'_> {
             Ok(stored::to_content(Some(own), serial))
         })?;
         Ok(written.map(|_| (serial, replaced)))
-    }
-
-    /// Writes an end in the place of the own pause. Returns what has become of it.
-    fn withdraw(&mut self, own: &StoredPause) -> Result<&'static str, Refusal> {
-        let read = last_read(&self.agents);
-        let ended = self.write_end(|found| withdrawal(found, own, read))?;
-        Ok(match ended {
-            true => "the pause is withdrawn",
-            false => "others have ended or replaced it: putex status shows what stands",
-        })
     }
 
     /// Writes what ends a pause, unless `judge` returns none for what stands. Returns whether it is
