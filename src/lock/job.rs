@@ -154,18 +154,14 @@ impl Job {
     pub(super) fn end(&mut self) -> Ending {
         self.leader_has_ended();
         let ended = self.ended.unwrap_or(Ending::Status(LockExit::Lost as u8));
-        let terminal = self.terminal.as_ref();
-        match ended {
-            Ending::Signal(signal @ (SIGINT | SIGQUIT))
-                if terminal.is_some_and(Terminal::is_own) && !raw::is_ignored(signal) =>
-            {
-                let is_typed = self.had_terminal == Some(true) && self.passed_on != Some(signal);
-                if is_typed { Ending::Typed(signal) } else { ended }
-            }
-            Ending::Status(_) | Ending::Signal(_) | Ending::Typed(_) => {
-                Ending::Status(ended.status())
-            }
+        if let Ending::Signal(signal @ (SIGINT | SIGQUIT)) = ended
+            && self.terminal.as_ref().is_some_and(Terminal::is_own)
+            && !raw::is_ignored(signal)
+        {
+            let is_typed = self.had_terminal == Some(true) && self.passed_on != Some(signal);
+            return if is_typed { Ending::Typed(signal) } else { ended };
         }
+        Ending::Status(ended.status())
     }
 
     /// Lets a command go on that was stopped: a stop that was noted before is over.
