@@ -217,8 +217,7 @@ fn read_after(
 ) -> StoreResult<Option<Entry>> {
     let found = read_with_age(bucket, key, by)?;
     let at = found.as_ref().map_or(Revision(0), |entry| entry.revision);
-    let is_old = at < least;
-    if is_old { Err(failure("what is read is old")) } else { Ok(found) }
+    if at < least { Err(failure("what is read is old")) } else { Ok(found) }
 }
 
 fn failure(text: &str) -> StoreError {

@@ -73,8 +73,7 @@ impl<'a> Hold<'a> {
         if hold.is_lost() {
             return hold.finish();
         }
-        let no_wait = Refusal::system("cannot wait for the command: ");
-        hold.start().map_err(no_wait)?;
+        hold.start().map_err(Refusal::system("cannot wait for the command: "))?;
         if let Some(number) = hold.job.error {
             return hold.not_started(io::Error::from_raw_os_error(number));
         }

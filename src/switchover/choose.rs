@@ -39,8 +39,7 @@ pub(super) fn choose(
     if let (Some(to), [holder]) = (&request.to, holders)
         && holder.token == *to
     {
-        let is_up = |agent: &AgentStatus| agent.service == ServiceStatus::Up;
-        return Err(match status.agent(to).is_some_and(is_up) {
+        return Err(match status.agent(to).is_some_and(|it| it.service == ServiceStatus::Up) {
             true => Unchosen::Done(format!("{to} has it already")),
             false => lack(format!("{to} holds it, and does not say that start has succeeded")),
         });
