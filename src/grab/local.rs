@@ -16,7 +16,7 @@ use crate::core::tickets::{
 use crate::core::{Instant, Revision};
 use crate::exit::{Ended, Exit, LockExit, Refusal};
 use crate::lock::check_held;
-use crate::lock::waiter::{Asker, Looked, NotWaited, Turn, Waiter, in_bucket};
+use crate::lock::waiter::{Asker, Looked, Turn, in_bucket};
 use crate::log::Destination;
 use crate::store::StoreResult;
 use crate::store::dir::tickets::{Entered, LAST, Listed};
@@ -37,7 +37,7 @@ pub fn run(
     if request.needs_bucket() && !base.join(bucket).exists() {
         return Err(Refusal::new(Exit::Unsafe, no_such_bucket(bucket)));
     }
-    let local = Local { speaker: Speaker { request, destination }, base, bucket };
+    let local = Local { speaker: Speaker { request, destination }, store: (base, bucket) };
     match &request.task {
         Task::Grab { timing, wait, withdraws, busy_status, .. } => {
             check_held(&request.name)?;
@@ -54,8 +54,8 @@ pub fn run(
 
 struct Local<'a> {
     speaker: Speaker<'a>,
-    base: &'a Path,
-    bucket: &'a str,
+    /// The directory, and the name of the bucket.
+    store: (&'a Path, &'a str),
 }
 
 /// A ticket that is asked for, in a bucket.
@@ -135,7 +135,7 @@ impl Wanted {
 impl Local<'_> {
     /// Waits until the ticket is granted, or the limit.
     fn grab(&self, mut wanted: Wanted) -> Result<Grabbed, Refusal> {
-        self.in_bucket(wanted.limit, |waiter| {
+        in_bucket(self.store, self.asker(wanted.limit), |waiter| {
             // This process has written nothing in another bucket.
             wanted.write_at = None;
             let mut shown = String::new();
@@ -155,20 +155,15 @@ impl Local<'_> {
         })
     }
 
-    fn in_bucket<T>(
-        &self,
-        limit: Instant,
-        act: impl FnMut(&mut Waiter<'_>) -> Result<T, NotWaited>,
-    ) -> Result<T, Refusal> {
-        let name = &self.speaker.request.name;
-        let asker = Asker { name, limit: Some(limit), signals: None };
-        in_bucket((self.base, self.bucket), asker, act)
+    fn asker(&self, limit: Instant) -> Asker<'_> {
+        Asker { name: &self.speaker.request.name, limit: Some(limit), signals: None }
     }
 
     /// Ends the ticket of this requester; see [`end`].
     fn end(&self, token: &str) -> Result<(Option<StoredTicket>, Listed), Refusal> {
-        let name = &self.speaker.request.name;
-        self.in_bucket(sys::now(), |waiter| waiter.enter(|entered| end(entered, name, token)))
+        let asker = self.asker(sys::now());
+        let act = |entered: &Entered<'_>| end(entered, asker.name, token);
+        in_bucket(self.store, asker, |waiter| waiter.enter(act))
     }
 
     fn release(&self) -> Result<Ended, Refusal> {
