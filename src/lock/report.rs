@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
 
-use rustix::fs::{Mode as FileMode, OFlags, SeekFrom};
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -15,13 +16,6 @@ use crate::core::Instant;
 use crate::core::agent_status::seconds;
 use crate::exit::{Exit, Refusal};
 use crate::sys::{self, PollFlags, raw};
-
-/// A pipe without a reader is refused, and a full one holds nobody up.
-const APPENDS: OFlags = OFlags::WRONLY
-    .union(OFlags::APPEND)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::CLOEXEC);
 
 /// The line. A reader finds each field in each line.
 #[derive(Serialize)]
@@ -55,8 +49,9 @@ impl Report {
         let opened = match descriptor(path) {
             Some(number) => open_copy(number),
             None => {
-                let mode = FileMode::from_raw_mode(0o666);
-                rustix::fs::open(path, APPENDS | OFlags::CREATE, mode).map_err(io::Error::from)
+                // A pipe without a reader is refused, and a full one holds nobody up.
+                let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+                File::options().append(true).create(true).custom_flags(flags).open(path)
             }
         };
         let refusal = |error: io::Error| {
@@ -66,7 +61,7 @@ impl Report {
             };
             Refusal::new(Exit::Usage, format!("--report: {path}: {error}; {write}"))
         };
-        Ok(Report(opened.map_err(refusal)?.into()))
+        opened.map(Report).map_err(refusal)
     }
 
     /// Writes the line. A failure changes nothing else: the status is that of the lock.
@@ -108,13 +103,13 @@ impl Report {
 }
 
 /// Returns a copy of a descriptor of this process's caller.
-fn open_copy(number: RawFd) -> io::Result<OwnedFd> {
+fn open_copy(number: RawFd) -> io::Result<File> {
     let copy = raw::copied(number)?;
     let mode = rustix::fs::fcntl_getfl(&copy)? & OFlags::RWMODE;
     if mode == OFlags::RDONLY {
         return Err(Errno::BADF.into());
     }
-    Ok(copy)
+    Ok(copy.into())
 }
 
 /// Returns the number of the descriptor that a path means. To open that path opens the file
