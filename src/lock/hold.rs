@@ -73,7 +73,7 @@ impl<'a> Hold<'a> {
         if hold.is_lost() {
             return hold.finish();
         }
-        hold.start().map_err(Refusal::system("cannot wait for the command: "))?;
+        hold.start();
         if let Some(number) = hold.job.error {
             return hold.not_started(io::Error::from_raw_os_error(number));
         }
@@ -87,7 +87,7 @@ impl<'a> Hold<'a> {
     }
 
     /// Waits until the renewer has started the command or could not, or the lock is lost.
-    fn start(&mut self) -> io::Result<()> {
+    fn start(&mut self) {
         let run = ToRenewer::Run(self.job.of_terminal());
         if !self.front.send(&run) {
             self.lose(RENEWER_ENDED);
@@ -96,9 +96,9 @@ impl<'a> Hold<'a> {
             self.receive_all();
             self.end_in_time();
             if self.job.error.is_some() || self.is_lost() || self.job.group.is_some() {
-                return Ok(());
+                return;
             }
-            self.front.poll_renewer(self.next_at())?;
+            let _ = self.front.poll_renewer(self.next_at());
         }
     }
 
@@ -135,10 +135,8 @@ impl<'a> Hold<'a> {
             if self.lease.as_ref().is_some_and(|lease| lease.end.is_overdue(now)) {
                 return Ok(self.give_up());
             }
-            if let Err(error) = self.front.poll(self.next_at()) {
-                self.job.send(SIGKILL);
-                return Err(Refusal::system("cannot wait for the command: ")(error));
-            }
+            // If the kernel refuses to wait, all is looked at again at once.
+            let _ = self.front.poll(self.next_at());
         }
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::{Value, json};
 
 use crate::site::{
@@ -147,6 +147,36 @@ fn a_lost_lock_is_reported_with_the_status_of_its_command() {
         assert!(line["why"].as_str().is_some_and(|why| !why.is_empty()), "{line}");
         assert_eq!(site.run(&["-w", "10", "x", "true"]).status, Some(0));
     });
+}
+
+/// The front killed the command when the kernel had no memory for a wait, and the report said that
+/// the lock could not be acquired.
+#[test]
+fn a_command_goes_on_while_the_kernel_refuses_to_wait_for_it() {
+    on_both_stores_quickly(|site| {
+        let path = site.sandbox.join("report").display().to_string();
+        let lock = site.lock("waits", &["--report", &path, "x"]);
+        lock.begun();
+        let front = Pid::from_raw(lock.front().cast_signed());
+        // poll(2) of more descriptors than a process may have is refused.
+        let limit = getrlimit(Resource::Nofile);
+        let refuse = Rlimit { current: Some(0), ..limit };
+        prlimit(front, Resource::Nofile, refuse).expect("its limit");
+        let before = sleeps(lock.front());
+        lock.signal_front(Signal::WINCH);
+        until_true("it looks again", || sleeps(lock.front()) > before + 10);
+        prlimit(front, Resource::Nofile, limit).expect("its limit");
+        lock.end();
+        let line = lines(site).pop().expect("a line");
+        assert_values(&line, &[("outcome", json!("ran")), ("command_status", json!(0))]);
+    });
+}
+
+/// Returns how often a process has slept.
+fn sleeps(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.expect("a count").trim().parse().expect("a number")
 }
 
 #[test]
