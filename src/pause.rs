@@ -63,11 +63,12 @@ pub fn run(
     mut signals: Endings,
 ) -> Result<Ended, Refusal> {
     operation.reader.looks = true;
-    let status = operation.read(is_answered)?;
+    let read = operation.read(is_answered);
+    // The signal is the cause, also where the read has failed.
     if signals.read() {
         return Ok(operation.lacks(&[BY_SIGNAL_BEFORE.to_owned()]));
     }
-    let Some(status) = &status else {
+    let Some(status) = &read? else {
         return operation.refuse(&[UNKNOWN_KEY.to_owned()]);
     };
     let mut process = Process { request, operation, agents: Agents::default(), signals };

@@ -1,5 +1,6 @@
 //! A pause whose write comes late, one that the store has lost, and one that a signal withdraws.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::support::agent::Agent;
 use crate::support::clock::{PATIENCE, now, observe_for};
 use crate::support::process::{signal, wait_exit};
 use crate::support::programs;
+use crate::support::sandbox::Sandbox;
 use crate::support::server::Server;
 
 /// The key of the entry of the pause.
@@ -162,6 +164,21 @@ fn a_signal_withdraws_a_pause_that_is_not_acknowledged() {
     for words in [&["pause", "--for", "1h", "-w", "60", "web"][..], &["resume", "web"]] {
         assert_eq!(site.run(words).status, Some(0), "{words:?}");
     }
+}
+
+/// The command named the server that had not answered meanwhile, as if the signal had not come.
+#[test]
+fn a_signal_before_the_first_answer_of_a_server_is_said() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("nats://{}", silent.local_addr().expect("an address"));
+    let site = Site { sandbox: Sandbox::new("status"), store: ["--nats".to_owned(), url] };
+    let (mut pause, said) = site.begin(&WORDS);
+    let _connection = silent.accept().expect("it connects");
+    signal(pause.id(), Signal::INT);
+    let said: Vec<_> = said.map(|line| line.expect("it is text")).collect();
+    assert_eq!(said, ["putex: web: ended by a signal; nothing is requested"]);
+    let ended = wait_exit(&mut pause, now() + PATIENCE).and_then(|status| status.code());
+    assert_eq!(ended, Some(75));
 }
 
 /// The command of the first operator waited on, and said in the end that all had acknowledged the
