@@ -280,6 +280,26 @@ fn a_right_that_is_missing_is_told() {
     }
 }
 
+/// A lock whose ticket may not be written ended as one whose store is out of reach.
+#[test]
+fn a_lock_without_the_right_to_write_ends_with_the_status_of_a_missing_right() {
+    let Some(binary) = nats_server() else { return };
+    let rights = shipped().replace("\"$KV.locks.>\"", "\"$KV.locks.putex.>\"");
+    let users =
+        format!("{{ user: reader, password: p\n{rights}\n}}\n{{ user: admin, password: p }}");
+    let lines = format!("accounts {{ PUTEX {{ jetstream: enabled, users: [{users}] }} }}\n");
+    let server = Server::start(&binary, &lines);
+    open(&server.url("nats", "admin:p@127.0.0.1"), nobody()).expect("made");
+    let sandbox = Sandbox::new("rights");
+    let mut command = sandbox.putex();
+    let words = ["lock", "-w", "1", "--bucket", "locks", "--inbox-prefix", "_INBOX.agent"];
+    command.args(words).args(["web", "true"]);
+    let run = sandbox.run(command.env("NATS_URL", server.url("nats", "reader:p@127.0.0.1")));
+    assert_eq!(run.status, Some(77), "{}", run.said);
+    let last = run.said.lines().last().expect("a line");
+    assert_says(last, &["write to $KV.locks.lock.web.", "Permissions Violation"]);
+}
+
 /// With what is shipped an agent misses nothing: another of the same token is seen, and a release
 /// is heard of.
 #[test]
