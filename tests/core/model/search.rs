@@ -1,8 +1,9 @@
 //! Every world that can come about, breadth first, so that the first one in which
 //! something is broken is reached by a shortest path.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::calm::calm_down;
@@ -10,7 +11,7 @@ use super::messages::NAMES;
 use super::quick::{Quick, fold};
 use super::transition::{Choices, Transition};
 use super::turn::Turn;
-use super::world::{Budget, HOSTS, Host, Shared, World};
+use super::world::{HOSTS, Host, Shared, World};
 use super::{Model, Scope};
 
 /// Of so many worlds one is followed until it is calm.
@@ -19,11 +20,13 @@ const CALM_SHARE: u32 = 128;
 /// A search that takes long says after so many worlds how far it is.
 const PROGRESS: u32 = 2_000_000;
 
-/// A world in few bytes: each host by its number.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Packed {
-    hosts: [u32; HOSTS],
+/// A world that is to be looked at: worlds that differ by one host share the others.
+struct Waiting {
+    hosts: [Rc<Host>; HOSTS],
+    /// The hash of each host.
+    hashes: [u128; HOSTS],
     shared: Shared,
+    number: u32,
 }
 
 /// How a world was first reached.
@@ -54,12 +57,9 @@ pub(crate) struct SearchResult {
 pub(crate) struct Search {
     model: Model,
     scope: Scope,
-    hosts: Vec<Host>,
-    /// The numbers of hosts by their 128 bits.
-    numbers: HashMap<u128, u32, Quick>,
     seen: HashSet<u128, Quick>,
     origins: Vec<Origin>,
-    waiting: VecDeque<(Packed, u32)>,
+    waiting: VecDeque<Waiting>,
     begins: Vec<World>,
     found: SearchResult,
 }
@@ -75,9 +75,6 @@ impl Search {
         Search {
             model,
             scope,
-            // Number 0 stands for a host that is not there.
-            hosts: vec![Host::default()],
-            numbers: HashMap::default(),
             seen: HashSet::default(),
             origins: Vec::new(),
             waiting: VecDeque::new(),
@@ -99,14 +96,15 @@ impl Search {
 
     /// Looks at every world, until one is broken or there are too many.
     pub(crate) fn run(mut self) -> SearchResult {
-        let none = World::new(Budget::default(), 0, None);
         for (index, world) in (0..).zip(self.begins.clone()) {
-            let packed = self.pack(&world, &none, [0; HOSTS]);
-            let from = u32::MAX;
-            self.add(packed, Origin { from, index });
+            let hosts = world.hosts.map(Rc::new);
+            let hashes = world.hosts.each_ref().map(fold);
+            let before = Waiting { hosts, hashes, shared: world.shared, number: u32::MAX };
+            self.add(&world, &before, index);
         }
         let mut level_ends = self.origins.len();
-        while let Some((packed, number)) = self.waiting.pop_front() {
+        while let Some(next) = self.waiting.pop_front() {
+            let number = next.number;
             if number as usize >= level_ends {
                 level_ends = self.origins.len();
                 self.found.depth += 1;
@@ -115,7 +113,7 @@ impl Search {
                 let (found, waiting) = (self.origins.len(), self.waiting.len());
                 println!("  {found} states, {waiting} wait, depth {}", self.found.depth);
             }
-            if let Err((last, why)) = self.expand(packed, number) {
+            if let Err((last, why)) = self.expand(&next) {
                 self.found.broken = Some((why, self.path(number, last)));
                 break;
             }
@@ -130,9 +128,10 @@ impl Search {
         self.found
     }
 
-    fn expand(&mut self, packed: Packed, number: u32) -> Result<(), (Option<Transition>, String)> {
-        let world = &self.unpack(&packed);
-        if number.is_multiple_of(CALM_SHARE) {
+    fn expand(&mut self, before: &Waiting) -> Result<(), (Option<Transition>, String)> {
+        let hosts = before.hosts.each_ref().map(|host| **host);
+        let world = &World { hosts, shared: before.shared };
+        if before.number.is_multiple_of(CALM_SHARE) {
             let passed = calm_down(&mut self.model, world).map_err(|why| (None, why))?;
             if let Some(passed) = passed {
                 self.found.calmed += 1;
@@ -146,42 +145,30 @@ impl Search {
             turn.perform(*next).map_err(|why| (Some(*next), why))?;
             let after = turn.world;
             self.found.transitions += 1;
-            let from = number;
-            let after = self.pack(&after, world, packed.hosts);
-            self.add(after, Origin { from, index });
+            self.add(&after, before, index);
         }
         Ok(())
     }
 
-    fn add(&mut self, packed: Packed, origin: Origin) {
-        if self.seen.insert(fold(&packed)) {
-            let number = u32::try_from(self.origins.len()).expect("fewer than 4e9 worlds");
-            self.origins.push(origin);
-            self.waiting.push_back((packed, number));
-        }
-    }
-
-    /// Packs a world. `hosts` are the numbers of those of the world before it, most of which
-    /// are the same.
-    fn pack(&mut self, world: &World, before: &World, mut hosts: [u32; HOSTS]) -> Packed {
-        for ((index, host), before) in hosts.iter_mut().zip(&world.hosts).zip(&before.hosts) {
-            if host == before {
-                continue;
-            }
-            let next = u32::try_from(self.hosts.len()).expect("fewer than 4e9 hosts");
-            *index = *self.numbers.entry(fold(host)).or_insert(next);
-            if *index == next {
-                self.hosts.push(*host);
+    /// Adds a world unless it was seen. It came from `before` by the transition of this index.
+    fn add(&mut self, world: &World, before: &Waiting, index: u16) {
+        let mut hashes = before.hashes;
+        for ((hash, host), before) in hashes.iter_mut().zip(&world.hosts).zip(&before.hosts) {
+            if *host != **before {
+                *hash = fold(host);
             }
         }
         let shared = world.shared;
-        Packed { hosts, shared }
-    }
-
-    fn unpack(&self, packed: &Packed) -> World {
-        World {
-            hosts: packed.hosts.map(|number| self.hosts[number as usize]),
-            shared: packed.shared,
+        if self.seen.insert(fold(&(hashes, shared))) {
+            let mut hosts = before.hosts.clone();
+            for (at, host) in hosts.iter_mut().enumerate() {
+                if hashes[at] != before.hashes[at] {
+                    *host = Rc::new(world.hosts[at]);
+                }
+            }
+            let number = u32::try_from(self.origins.len()).expect("fewer than 4e9 worlds");
+            self.origins.push(Origin { from: before.number, index });
+            self.waiting.push_back(Waiting { hosts, hashes, shared, number });
         }
     }
 
