@@ -151,7 +151,8 @@ impl Store {
         for _ in 0..writes {
             self.log.pop();
         }
-        self.last = self.log.iter().map(|entry| entry.revision).max().unwrap_or(1);
+        // The epoch stands at revision 1. A purge has no revision.
+        self.last = self.log.iter().map(|entry| entry.revision).fold(1, u64::max);
         self.last
     }
 
