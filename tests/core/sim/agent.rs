@@ -328,7 +328,7 @@ impl World<'_> {
         self.on_exit(id, ending);
         self.kill_check(id);
         self.agents[id].pump = None;
-        // The guard is told before the process ends, behind what was ordered before.
+        self.finish_orders(id);
         self.order(id, ClientOrder::Exit);
     }
 

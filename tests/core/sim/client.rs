@@ -66,9 +66,21 @@ pub struct Connection {
 
 impl World<'_> {
     pub fn order(&mut self, id: usize, order: ClientOrder) {
-        let wait = self.message_time(self.agents[id].site);
+        let wait = match order {
+            ClientOrder::Exit => self.late(),
+            _ => self.message_time(self.agents[id].site),
+        };
         self.agents[id].orders.push_back(order);
         self.after(wait, Happening::Agent(id, AgentEvent::Client));
+    }
+
+    /// Carries out the orders of an agent that ends or executes the program anew: by then it has
+    /// sent its messages and killed its guard, and waits for neither. An attempt to connect ends
+    /// with it.
+    pub fn finish_orders(&mut self, id: usize) {
+        let orders = std::mem::take(&mut self.agents[id].orders);
+        let is_done = |order: &ClientOrder| !matches!(order, ClientOrder::Start(..));
+        orders.into_iter().take_while(is_done).for_each(|order| self.carry_out(id, order));
     }
 
     /// Returns how long a message is under way.

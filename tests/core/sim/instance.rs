@@ -12,7 +12,7 @@ use putex::core::watchdog_timeout::wanted_timeout;
 
 use super::agent::{Agent, AgentEvent};
 use super::checks::Slot;
-use super::client::{ClientOrder, GuardView};
+use super::client::GuardView;
 use super::clock::MS;
 use super::counters::Sometimes;
 use super::faults::Kind;
@@ -179,11 +179,7 @@ impl World<'_> {
             return;
         }
         self.count(Sometimes::Upgraded);
-        // The agent has sent its messages and killed its guard by now: it waits for neither. An
-        // attempt to connect ends with it.
-        let orders = std::mem::take(&mut self.agents[id].orders);
-        let is_done = |order: &ClientOrder| !matches!(order, ClientOrder::Start(..));
-        orders.into_iter().take_while(is_done).for_each(|order| self.carry_out(id, order));
+        self.finish_orders(id);
         self.end_agent(id);
         let next = self.agents.len();
         self.spawn(site);
