@@ -124,9 +124,11 @@ impl LogQueue {
         builder.format(move |_, record| {
             let mut commands = Command::ALL.into_iter();
             let from = commands.find(|command| command.name() == record.target());
-            let text = record.args().to_string();
-            let line = destination.line(&subject, record.level(), from, &text);
-            if !form_shared.has_room(from) || form_shared.queue.try_send(line).is_err() {
+            let line = || {
+                let text = record.args().to_string();
+                destination.line(&subject, record.level(), from, &text)
+            };
+            if !form_shared.has_room(from) || form_shared.queue.try_send(line()).is_err() {
                 form_shared.dropped.fetch_add(1, Relaxed);
             }
             Ok(())
