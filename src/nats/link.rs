@@ -142,15 +142,7 @@ impl Link {
         let until = deadline.map_or(alarm_at, |deadline| deadline.min(alarm_at));
         let received = self.step(wake, until)?;
         match &received {
-            Received::Elapsed if sys::now() >= self.alarm_at() => {
-                let now = sys::now();
-                if self.pinged_at.is_some_and(|at| self.is_lost(now, at, silence_max)) {
-                    let silence = Ms(now.since(self.received_at));
-                    return Err(Kind::Unfit.error(format!("nothing was heard for {silence}")));
-                }
-                self.pinged_at = Some(now);
-                self.send_now(encode::PING, deadline)?;
-            }
+            Received::Elapsed => self.check_alive(deadline, silence_max)?,
             Received::Op(ServerOp::Info(json)) => self.accept_info(json)?,
             Received::Op(ServerOp::Ping) => self.send_now(encode::PONG, deadline)?,
             Received::Op(ServerOp::Err(text)) if ServerError::of(text).closes() => {
@@ -158,7 +150,6 @@ impl Link {
             }
             Received::Op(ServerOp::Msg { .. } | ServerOp::Err(_))
             | Received::Op(ServerOp::Pong | ServerOp::Ok)
-            | Received::Elapsed
             | Received::Woken => {}
         }
         Ok(received)
@@ -234,6 +225,23 @@ impl Link {
     /// Returns when the next step of the liveness check is due: PING, or the end of the link.
     fn alarm_at(&self) -> Instant {
         self.pinged_at.unwrap_or(self.received_at).after(self.ping_after)
+    }
+
+    fn check_alive(
+        &mut self,
+        deadline: Option<Instant>,
+        silence_max: Duration,
+    ) -> Result<(), StoreError> {
+        let now = sys::now();
+        if now < self.alarm_at() {
+            return Ok(());
+        }
+        if self.pinged_at.is_some_and(|at| self.is_lost(now, at, silence_max)) {
+            let silence = Ms(now.since(self.received_at));
+            return Err(Kind::Unfit.error(format!("nothing was heard for {silence}")));
+        }
+        self.pinged_at = Some(now);
+        self.send_now(encode::PING, deadline)
     }
 
     /// Returns whether a connection is lost that has received nothing since it sent PING: after a

@@ -129,18 +129,9 @@ impl NatsStore {
             return None;
         }
         let now = sys::now();
-        // A flood ends the subscriptions for a while.
         let early = count(&mut micro.pace, message.weight(), now);
         if early > EVERY * FLOOD {
-            micro.pace = Pace::of(EVERY, now);
-            micro.paused_until = Some(now.after(PAUSE));
-            let ended = mem::take(&mut micro.subscriptions);
-            log::warn!(
-                "more requests to $SRV than an agent answers: clients of micro services do not \
-                 find it for {}",
-                Ms(PAUSE)
-            );
-            let _ = self.client.subscribe(&[], &ended);
+            self.pause_micro(now);
             return None;
         }
         // A payload of another program means nothing.
@@ -165,6 +156,20 @@ impl NatsStore {
         };
         self.send_answer(reply, &answer);
         None
+    }
+
+    /// Ends the subscriptions for a while.
+    fn pause_micro(&mut self, now: Instant) {
+        let Some(micro) = &mut self.micro else { return };
+        micro.pace = Pace::of(EVERY, now);
+        micro.paused_until = Some(now.after(PAUSE));
+        let ended = mem::take(&mut micro.subscriptions);
+        log::warn!(
+            "more requests to $SRV than an agent answers: clients of micro services do not find \
+             it for {}",
+            Ms(PAUSE)
+        );
+        let _ = self.client.subscribe(&[], &ended);
     }
 
     /// Sends statistics with this status to all that wait for them.
