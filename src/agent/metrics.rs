@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::metrics_file::MetricsFile;
 use super::task::Task;
-use crate::core::{Event, Instant, Metrics, Pump, Since, Timing};
+use crate::core::{Effect, Event, Instant, Metrics, Pump, Since, Timing};
 use crate::guard::Identity;
 use crate::sys;
 
@@ -20,7 +20,7 @@ const END_WITHIN: Duration = Duration::from_millis(200);
 
 /// The metrics that are counted for the pump, and their file.
 pub(super) struct MetricsHandle {
-    pub(super) metrics: Metrics,
+    metrics: Metrics,
     file: Arc<MetricsFile>,
     /// The write that is under way.
     writing: Option<Task<io::Result<()>>>,
@@ -49,6 +49,11 @@ impl MetricsHandle {
     pub(super) fn handle_event(&mut self, event: &Event, now: Instant) {
         let unix_time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         self.metrics.handle_event(event, now, unix_time.unwrap_or_default());
+    }
+
+    /// Takes in an effect of the pump.
+    pub(super) fn handle_effect(&mut self, effect: &Effect, now: Instant) {
+        self.metrics.handle_effect(effect, now);
     }
 
     /// Returns when [`MetricsHandle::update`] has something to do. The end of a write is noticed in

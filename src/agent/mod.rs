@@ -290,7 +290,7 @@ fn turn_until_end(
         }
         for effect in effects {
             if let Some(metrics) = &mut performer.metrics {
-                metrics.metrics.handle_effect(&effect, now);
+                metrics.handle_effect(&effect, now);
             }
             if let Some(exit) = performer.perform(effect) {
                 return exit;
@@ -299,8 +299,7 @@ fn turn_until_end(
         performer.show_status(&pump, now);
         performer.service_manager.keepalive(now);
         if let Some(is_right) = performer.program.checked() {
-            performer.service_manager.send_reloaded();
-            performer.upgrade = if is_right { Upgrade::Due(sys::now()) } else { Upgrade::NotDue };
+            performer.end_check(is_right);
         }
         performer.upgrade_if_due(pump.lets_next_instance(&event, now), now);
     }

@@ -185,6 +185,12 @@ impl Performer<'_> {
         self.queued_events.extend(self.store.send(request));
     }
 
+    /// Takes in whether the settings are valid for an upgrade.
+    pub(super) fn end_check(&mut self, is_right: bool) {
+        self.service_manager.send_reloaded();
+        self.upgrade = if is_right { Upgrade::Due(sys::now()) } else { Upgrade::NotDue };
+    }
+
     /// Executes the program anew if that is due, unless the agent is told to end: only this
     /// instance knows the lock that is to be released then. `is_let`: the pump lets another
     /// instance follow.
