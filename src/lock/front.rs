@@ -1,6 +1,5 @@
-//! The front: waits for the lock, has the command run while it is held, and has the lock held on
-//! for `--hold`. One thread, which waits in one place for everything. No command runs after its
-//! end, so a loss ends nothing then.
+//! The front: waits for the lock, and has the command run while it is held. One thread, which
+//! waits in one place for everything.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -162,7 +161,7 @@ impl<'a> Front<'a> {
     /// Waits for the renewer, or a signal.
     pub(super) fn poll(&self, until: Option<Instant>) -> io::Result<()> {
         let renewer = self.renewer.iter().map(|it| it.socket.as_fd());
-        self.alarm.wait_to_read(renewer.chain([self.signals.0.as_fd()]), until).map(drop)
+        self.alarm.wait_to_read(renewer.chain([self.signals.fd.as_fd()]), until).map(drop)
     }
 
     /// Waits for the renewer alone.
@@ -185,71 +184,6 @@ impl<'a> Front<'a> {
     pub(super) fn send(&mut self, message: &ToRenewer) -> bool {
         let renewer = self.renewer.as_ref();
         renewer.is_some_and(|it| send_json(it.socket.as_fd(), message, None).is_ok())
-    }
-
-    /// Waits until the renewer has released the lock, which was valid until V. A signal makes it do
-    /// that at once.
-    pub(super) fn stay(
-        &mut self,
-        validity: &mut Validity,
-        mut valid_until: Instant,
-    ) -> io::Result<()> {
-        let Some(held_until) = self.account.stays() else {
-            return self.release();
-        };
-        raw::close_inherited();
-        self.send(&ToRenewer::Ended);
-        self.account.tell_stay(held_until);
-        let why = 'held: loop {
-            // A renewal may be late: no command depends on it.
-            let until = valid_until.after(self.account.request.timing.renewal() * 2);
-            self.poll(Some(until))?;
-            while let Some(message) = self.next_message() {
-                match message {
-                    FromRenewer::Ticket(ToFront::Lost(why)) => break 'held why,
-                    FromRenewer::Ticket(ToFront::Ended(_)) => {
-                        self.account.released();
-                        return Ok(());
-                    }
-                    FromRenewer::Ticket(ToFront::Waiting { .. } | ToFront::Granted { .. })
-                    | FromRenewer::Command(_) => {}
-                }
-            }
-            if self.signals.next_deadly().is_some() {
-                return self.release();
-            }
-            if let Some(told) = validity.take_told() {
-                valid_until = told;
-            } else if self.renewer.is_none() || sys::now() >= until {
-                let lives = self.renewer.is_some();
-                break if lives { NOT_RENEWED } else { RENEWER_ENDED }.to_owned();
-            }
-        };
-        self.send(&ToRenewer::Done);
-        self.account.ended_at = Some(sys::now());
-        let why = format!("the lock was lost after the command had ended: {why}");
-        self.account.warn(&why);
-        self.account.why = Some(why);
-        Ok(())
-    }
-
-    /// Holds a lock in a directory on. A signal ends that.
-    pub(super) fn stay_local(&mut self) -> io::Result<()> {
-        let Some(held_until) = self.account.stays() else { return Ok(()) };
-        self.account.tell_stay(held_until);
-        raw::close_inherited();
-        while sys::now() < held_until && self.signals.next_deadly().is_none() {
-            self.poll(Some(held_until))?;
-        }
-        Ok(())
-    }
-
-    /// Has the lock released, and waits for that.
-    pub(super) fn release(&mut self) -> io::Result<()> {
-        self.send(&ToRenewer::Done);
-        self.wait_for_end()?;
-        self.account.released();
-        Ok(())
     }
 }
 

@@ -17,8 +17,9 @@
 //! | `terminal` | which process group has the terminal |
 //! | `signals` | the signals of the front |
 //! | `job` | the command as a job on a terminal |
-//! | `front` | the front: how it waits for the lock, and stays after its command: `--hold` |
+//! | `front` | the front: how it waits for the lock |
 //! | `hold` | the front while the lock is held, in NATS or in a directory |
+//! | `stay` | the front after its command: `--hold` |
 //! | `account` | the course of the lock: said on stderr, and kept for the report |
 //! | `report` | `--report` |
 //! | `renewer` | the ticket in the store, and how long it is kept |
@@ -36,6 +37,7 @@ mod protocol;
 mod renewer;
 mod report;
 mod signals;
+mod stay;
 mod terminal;
 pub(crate) mod waiter;
 

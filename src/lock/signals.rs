@@ -18,8 +18,11 @@ const DEADLY: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 /// SIGTTOU would stop the front when it takes the terminal back.
 const OTHERS: [i32; 5] = [SIGWINCH, SIGTSTP, SIGCONT, SIGCHLD, SIGTTOU];
 
-/// The signals that the front takes. Its descriptor can be read when there is a signal.
-pub(crate) struct Signals(pub(super) OwnedFd);
+/// The signals that the front takes.
+pub(crate) struct Signals {
+    /// Becomes readable when there is a signal.
+    pub(super) fd: OwnedFd,
+}
 
 impl Signals {
     /// Takes the signals over. One that is ignored stays ignored, also by the command, as under
@@ -31,12 +34,12 @@ impl Signals {
     pub(super) fn open() -> io::Result<Signals> {
         let all = DEADLY.into_iter().chain(OTHERS);
         let taken: Vec<_> = all.filter(|signal| !raw::is_ignored(*signal)).collect();
-        raw::take_signals(&taken).map(Signals)
+        Ok(Signals { fd: raw::take_signals(&taken)? })
     }
 
     /// Reads the next signal, if there is one.
     pub(super) fn next(&self) -> Option<i32> {
-        sys::next_signal(&self.0)
+        sys::next_signal(&self.fd)
     }
 
     /// Lets a signal be read again: this process sends it to itself, and blocks it.

@@ -212,7 +212,7 @@ impl Waiter<'_> {
         let until = until.into_iter().chain(soon).min();
         loop {
             let changed = changes.as_ref().and_then(Watch::queue);
-            let all = [Some(waker.as_fd()), asker.signals.map(|it| it.0.as_fd()), changed];
+            let all = [Some(waker.as_fd()), asker.signals.map(|it| it.fd.as_fd()), changed];
             alarm.wait_to_read(all.into_iter().flatten(), until).map_err(cannot_wait)?;
             if let Some(signal) = asker.signals.and_then(Signals::next_deadly) {
                 return Err(NotWaited::Interrupted(signal));
