@@ -83,6 +83,14 @@ pub fn run(
     }
 }
 
+/// The answers of the agents to a pause, or to its end.
+enum Answers {
+    /// Lines on the answers that are lacking, one for each agent.
+    Lack(Vec<String>),
+    /// The pause stands no longer.
+    Over,
+}
+
 struct Process<'a> {
     request: &'a Request,
     operation: Operation<'a>,
@@ -102,9 +110,11 @@ impl Process<'_> {
             Ok(written) => written,
             Err(why) => return self.operation.refuse(&[why]),
         };
-        let lacking = self.wait_for(|status, agents| {
-            let stands = serial_of(status) == Some(serial);
-            stands.then(|| unacknowledged(status, agents, serial))
+        let lacking = self.wait_for(|status, agents| match serial_of(status) {
+            Some(stands) if stands == serial => {
+                Answers::Lack(unacknowledged(status, agents, serial))
+            }
+            _ => Answers::Over,
         })?;
         if lacking.is_empty() {
             let count = self.agents.all().count();
@@ -147,7 +157,8 @@ impl Process<'_> {
         if !stood {
             self.operation.tell(Level::Warn, "no pause stands");
         }
-        let lacking = self.wait_for(|status, agents| Some(unended(status, agents, serial)))?;
+        let lacking =
+            self.wait_for(|status, agents| Answers::Lack(unended(status, agents, serial)))?;
         if lacking.is_empty() {
             return Ok((format!("agents={}\n", self.agents.all().count()), 0));
         }
@@ -156,12 +167,11 @@ impl Process<'_> {
     }
 
     /// Waits until nothing is lacking, for a signal, or until nothing is waited for any longer, and
-    /// tells the agents again and again that the pause has changed. `lacking` returns a line for
-    /// each agent whose answer is lacking; `None` if the pause stands no longer. Returns what is
-    /// lacking at the end.
+    /// tells the agents again and again that the pause has changed. Returns what is lacking at the
+    /// end.
     fn wait_for(
         &mut self,
-        lacking: impl Fn(Option<&KeyStatus>, &Agents) -> Option<Vec<String>>,
+        answers: impl Fn(Option<&KeyStatus>, &Agents) -> Answers,
     ) -> Result<Vec<String>, Refusal> {
         let Process { request, operation, agents, signals } = self;
         let mut waits_for = Vec::new();
@@ -172,9 +182,9 @@ impl Process<'_> {
             let lacks = match heard.status {
                 Ok(status) => {
                     status.iter().for_each(|status| agents.note(status));
-                    match lacking(status.as_ref(), agents) {
-                        None => return Ok(Some(vec![NOT_STANDING.to_owned()])),
-                        Some(lacks) => [lacks, of_twins(agents)].concat(),
+                    match answers(status.as_ref(), agents) {
+                        Answers::Over => return Ok(Some(vec![NOT_STANDING.to_owned()])),
+                        Answers::Lack(lacks) => [lacks, of_twins(agents)].concat(),
                     }
                 }
                 // A server may be restarted meanwhile.

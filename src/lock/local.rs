@@ -27,8 +27,13 @@ use crate::sys::{self, raw};
 /// How often a name is looked at that is free, but was not for long enough.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A lock that was granted, or why it was not had in time.
-type Got = Result<(OwnTicket, Grant), String>;
+/// The result of a request.
+enum Got {
+    Granted(OwnTicket, Grant),
+    /// The lock was not had in time, for this reason.
+    NotHad(String),
+    Interrupted(i32),
+}
 
 /// See [`super::run`].
 pub(super) fn run(
@@ -46,12 +51,13 @@ pub(super) fn run(
     let limit = request.wait.map(|time| account.began.after(time));
     let asker = Asker { name: &request.name, limit, signals: signals.as_ref() };
     let got = in_bucket(store, asker, |waiter| match get(request, limit, waiter, account) {
-        Err(NotWaited::Interrupted(signal)) => Ok(Err(account.interrupted(signal))),
-        got => Ok(got?.map_err(|why| account.not_had(&why))),
+        Err(NotWaited::Interrupted(signal)) => Ok(Got::Interrupted(signal)),
+        got => got,
     })?;
     let (mut own, grant) = match got {
-        Ok(granted) => granted,
-        Err(ending) => return Ok(ending),
+        Got::Granted(own, grant) => (own, grant),
+        Got::NotHad(why) => return Ok(account.not_had(&why)),
+        Got::Interrupted(signal) => return Ok(account.interrupted(signal)),
     };
     if request.closes {
         own.inherited = None;
@@ -147,7 +153,7 @@ impl Asked<'_> {
         };
         if let Some(turn) = turn {
             if is_late {
-                return Ok(Looked::Over(Err(turn.why)));
+                return Ok(Looked::Over(Got::NotHad(turn.why)));
             }
             if soft.is_none() && self.own.is_none() {
                 self.own = Some(entered.add(&self.ticket)?);
@@ -165,6 +171,6 @@ impl Asked<'_> {
         };
         let (term, slot) = (own.number.0, self.ticket.slot);
         let grant = Grant { term, slot, epoch: entered.epoch().to_owned() };
-        Ok(Looked::Over(Ok((own, grant))))
+        Ok(Looked::Over(Got::Granted(own, grant)))
     }
 }
