@@ -117,24 +117,9 @@ impl Process<'_> {
         let (by, lasts) = (self.request.by.clone(), self.request.wait);
         let (from, to) = (from.clone(), to.clone());
         let own = Switchover { seat: *seat, term: *term, from, to, lasts, by, number };
-        let key = wanted::key_of(&self.request.key, *seat);
-        let bucket = &mut *self.operation.bucket;
-        let may = "the request may be written";
-        let written = write(bucket, &key, may, REACH_MAX, |found, is_replaced| {
-            match found.and_then(wanted::standing) {
-                Some((Switchover { term, to, by, .. }, left)) if term == own.term => {
-                    Err(Ok(format!("{by} is about to move it to {to}, for {} still", Ms(left))))
-                }
-                Some(_) | None if is_replaced => {
-                    let why = "the request may have been written; others have replaced it since";
-                    Err(Err(Refusal::new(Exit::Unreachable, why)))
-                }
-                Some(_) | None => Ok(wanted::to_content(&own)),
-            }
-        })?;
-        match written {
+        match self.write(&own)? {
             Ok(at) => self.written = Some(at),
-            Err(why) => return self.operation.refuse(&[why?]),
+            Err(other) => return self.operation.refuse(&[other]),
         }
         // The request was written earlier: nobody begins to follow it after this instant.
         let until = sys::now().after(lengthened(lasts, DRIFT_PPM_DEFAULT));
@@ -147,6 +132,7 @@ impl Process<'_> {
         let end = self.follow(chosen, until);
         if let Some(at) = self.written.take() {
             // Best effort: it ends by itself.
+            let key = wanted::key_of(&self.request.key, *seat);
             let (expected, tombstone) = (Expected::Key(at), Content::tombstone());
             let by = sys::now().after(ANSWER_MAX);
             self.operation.bucket.write(&key, expected, &tombstone, None, by);
@@ -160,6 +146,30 @@ impl Process<'_> {
                 };
                 Ok(self.operation.lacks(&[why, place]))
             }
+        }
+    }
+
+    /// Writes the request; returns its revision, or why there is another.
+    fn write(&mut self, own: &Switchover) -> Result<Result<Revision, String>, Refusal> {
+        let bucket = &mut *self.operation.bucket;
+        let key = wanted::key_of(&self.request.key, own.seat);
+        let may = "the request may be written";
+        let written = write(bucket, &key, may, REACH_MAX, |found, is_replaced| {
+            match found.and_then(wanted::standing) {
+                Some((Switchover { term, to, by, .. }, left)) if term == own.term => {
+                    Err(Ok(format!("{by} is about to move it to {to}, for {} still", Ms(left))))
+                }
+                Some(_) | None if is_replaced => {
+                    let why = "the request may have been written; others have replaced it since";
+                    Err(Err(Refusal::new(Exit::Unreachable, why)))
+                }
+                Some(_) | None => Ok(wanted::to_content(own)),
+            }
+        })?;
+        match written {
+            Ok(at) => Ok(Ok(at)),
+            Err(Ok(other)) => Ok(Err(other)),
+            Err(Err(unknown)) => Err(unknown),
         }
     }
 
