@@ -225,12 +225,16 @@ fn hint(program: &OsStr, error: &io::Error) -> String {
             _ => String::new(),
         };
     }
+    if error.kind() != io::ErrorKind::NotFound {
+        return String::new();
+    }
+    if word.is_empty() {
+        return "; COMMAND is blank".to_owned();
+    }
+    if word.contains(' ') {
+        return format!("; a line for the shell is written behind -c: -c '{word}'");
+    }
     match (word.contains('/'), Path::new(program).exists()) {
-        _ if error.kind() != io::ErrorKind::NotFound => String::new(),
-        _ if word.is_empty() => "; COMMAND is blank".to_owned(),
-        _ if word.contains(' ') => {
-            format!("; a line for the shell is written behind -c: -c '{word}'")
-        }
         (true, true) => {
             let why =
                 "the program in its first line, behind #!, is not, or that line ends in CR LF";
