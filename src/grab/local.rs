@@ -171,7 +171,10 @@ impl Local<'_> {
         let (ended, others) = self.end(who)?;
         let own = others.of_requester(who).next().map(|(other, _)| other);
         let other = || own.or(others.standing.first()).map(of_requester);
-        self.speaker.released(ended.map_or_else(|| Released::Absent(other()), |_| Released::Ended))
+        self.speaker.released(match ended {
+            Some(_) => Released::Ended,
+            None => Released::Absent(other()),
+        })
     }
 
     /// Ends the ticket of this holder, unless a process has it.
