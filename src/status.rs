@@ -125,10 +125,10 @@ fn is_about(status: &KeyStatus, name: &str) -> bool {
     status.key == name || status.kind == Kind::Lock && overlaps
 }
 
-/// Returns what stands under a name: the key of agents, else the lock, else the lease, as they are
-/// ordered.
+/// Returns what stands under a name: the key of agents, else the lock, else the lease.
 fn find<'a>(status: &'a Status, key: &str) -> Option<&'a KeyStatus> {
-    status.keys.iter().find(|status| status.key == key)
+    let named = status.keys.iter().filter(|status| status.key == key);
+    named.min_by_key(|status| status.kind)
 }
 
 /// Whether a command has heard enough of the agents of a key, by what stands under it with what has
