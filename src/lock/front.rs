@@ -1,7 +1,6 @@
 //! The front: waits for the lock, and has the command run while it is held. One thread, which
 //! waits in one place for everything.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -91,12 +90,11 @@ impl<'a> Front<'a> {
     /// Waits for the lock, and has the command run while it is held; returns how the process is to
     /// end. A signal ends the wait, and the ticket.
     fn run(mut self, validity: Validity) -> Result<Ending, Refusal> {
-        let no_wait = Refusal::system("cannot wait: ");
         loop {
-            self.poll(None).map_err(&no_wait)?;
+            self.poll(None);
             if let Some(signal) = self.signals.next_deadly() {
                 self.send(&ToRenewer::Done);
-                self.wait_for_end().map_err(&no_wait)?;
+                self.wait_for_end();
                 return Ok(self.account.interrupted(signal));
             }
             while let Some(message) = self.next_message() {
@@ -136,38 +134,38 @@ impl<'a> Front<'a> {
     }
 
     /// Waits until the renewer has ended, for at most R. A signal ends that.
-    pub(super) fn wait_for_end(&mut self) -> io::Result<()> {
+    pub(super) fn wait_for_end(&mut self) {
         let until = sys::now().after(self.account.request.timing.renewal());
         while let Some(renewer) = &self.renewer
             && sys::now() < until
         {
             let process = renewer.process;
-            self.poll(Some(until))?;
+            self.poll(Some(until));
             while self.next_message().is_some() {}
             if self.renewer.is_none() {
                 // The times of the command are those of its child, as time(1) counts.
                 let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
-                return Ok(());
+                return;
             }
             while let Some(signal) = self.signals.next() {
                 if is_deadly(signal) {
-                    return Ok(());
+                    return;
                 }
             }
         }
-        Ok(())
     }
 
-    /// Waits for the renewer, or a signal.
-    pub(super) fn poll(&self, until: Option<Instant>) -> io::Result<()> {
+    /// Waits for the renewer, or a signal. When the kernel refuses to wait, the callers look at
+    /// everything again after a pause.
+    pub(super) fn poll(&self, until: Option<Instant>) {
         let renewer = self.renewer.iter().map(|it| it.socket.as_fd());
-        self.alarm.wait_to_read(renewer.chain([self.signals.fd.as_fd()]), until).map(drop)
+        let _ = self.alarm.wait_to_read(renewer.chain([self.signals.fd.as_fd()]), until);
     }
 
-    /// Waits for the renewer alone.
-    pub(super) fn poll_renewer(&self, until: Option<Instant>) -> io::Result<()> {
+    /// Waits for the renewer alone, as [`Front::poll`] does.
+    pub(super) fn poll_renewer(&self, until: Option<Instant>) {
         let renewer = self.renewer.iter().map(|it| it.socket.as_fd());
-        self.alarm.wait_to_read(renewer, until).map(drop)
+        let _ = self.alarm.wait_to_read(renewer, until);
     }
 
     /// Returns the next message of the renewer, if there is one, and notices its end.

@@ -98,7 +98,7 @@ impl<'a> Hold<'a> {
             if self.job.error.is_some() || self.is_lost() || self.job.group.is_some() {
                 return;
             }
-            let _ = self.front.poll_renewer(self.next_at());
+            self.front.poll_renewer(self.next_at());
         }
     }
 
@@ -111,7 +111,7 @@ impl<'a> Hold<'a> {
             self.front.account.not_executed(&error);
         }
         if self.lease.is_some() {
-            let _ = self.front.release();
+            self.front.release();
         }
         match exit {
             Some(exit) => Ok(Ending::Status(exit as u8)),
@@ -135,8 +135,7 @@ impl<'a> Hold<'a> {
             if self.lease.as_ref().is_some_and(|lease| lease.end.is_overdue(now)) {
                 return Ok(self.give_up());
             }
-            // If the kernel refuses to wait, all is looked at again at once.
-            let _ = self.front.poll(self.next_at());
+            self.front.poll(self.next_at());
         }
     }
 
@@ -304,12 +303,11 @@ impl<'a> Hold<'a> {
         let account = &mut self.front.account;
         account.command_status = self.job.ended.map(Ending::status);
         account.outcome = if is_lost { Outcome::Lost } else { Outcome::Ran };
-        let ended = match &mut self.lease {
+        match &mut self.lease {
             Some(_) if is_lost => self.front.release(),
             Some(lease) => self.front.stay(&mut lease.validity, lease.valid_until),
             None => self.front.stay_local(),
-        };
-        ended.map_err(Refusal::system("cannot hold the lock on: "))?;
+        }
         Ok(if is_lost { Ending::Status(LockExit::Lost as u8) } else { ending })
     }
 

@@ -1,8 +1,6 @@
 //! The front after its command: the renewer holds the lock on for `--hold`. No command runs any
 //! more, so a loss ends nothing.
 
-use std::io;
-
 use super::front::{Front, NOT_RENEWED, RENEWER_ENDED};
 use super::protocol::{FromRenewer, ToFront, ToRenewer, Validity};
 use crate::core::Instant;
@@ -11,11 +9,7 @@ use crate::sys::{self, raw};
 impl Front<'_> {
     /// Waits until the renewer has released the lock, which was valid until V. A signal makes it do
     /// that at once.
-    pub(super) fn stay(
-        &mut self,
-        validity: &mut Validity,
-        mut valid_until: Instant,
-    ) -> io::Result<()> {
+    pub(super) fn stay(&mut self, validity: &mut Validity, mut valid_until: Instant) {
         let Some(held_until) = self.account.stays() else {
             return self.release();
         };
@@ -25,16 +19,16 @@ impl Front<'_> {
         loop {
             // A renewal may be late: no command depends on it.
             let until = valid_until.after(self.account.request.timing.renewal() * 2);
-            self.poll(Some(until))?;
+            self.poll(Some(until));
             while let Some(message) = self.next_message() {
                 match message {
                     FromRenewer::Ticket(ToFront::Lost(why)) => {
                         self.warn_of_loss(&why);
-                        return Ok(());
+                        return;
                     }
                     FromRenewer::Ticket(ToFront::Ended(_)) => {
                         self.account.released();
-                        return Ok(());
+                        return;
                     }
                     FromRenewer::Ticket(ToFront::Waiting { .. } | ToFront::Granted { .. })
                     | FromRenewer::Command(_) => {}
@@ -47,28 +41,26 @@ impl Front<'_> {
                 valid_until = told;
             } else if self.renewer.is_none() || sys::now() >= until {
                 self.warn_of_loss(if self.renewer.is_some() { NOT_RENEWED } else { RENEWER_ENDED });
-                return Ok(());
+                return;
             }
         }
     }
 
     /// Holds a lock in a directory on. A signal ends that.
-    pub(super) fn stay_local(&mut self) -> io::Result<()> {
-        let Some(held_until) = self.account.stays() else { return Ok(()) };
+    pub(super) fn stay_local(&mut self) {
+        let Some(held_until) = self.account.stays() else { return };
         self.account.tell_stay(held_until);
         raw::close_inherited();
         while sys::now() < held_until && self.signals.next_deadly().is_none() {
-            self.poll(Some(held_until))?;
+            self.poll(Some(held_until));
         }
-        Ok(())
     }
 
     /// Has the lock released, and waits for that.
-    pub(super) fn release(&mut self) -> io::Result<()> {
+    pub(super) fn release(&mut self) {
         self.send(&ToRenewer::Done);
-        self.wait_for_end()?;
+        self.wait_for_end();
         self.account.released();
-        Ok(())
     }
 
     fn warn_of_loss(&mut self, why: &str) {

@@ -150,26 +150,42 @@ fn a_lost_lock_is_reported_with_the_status_of_its_command() {
 }
 
 /// The front killed the command when the kernel had no memory for a wait, and the report said that
-/// the lock could not be acquired.
+/// the lock could not be acquired. Before and after the command it ended with 71.
 #[test]
-fn a_command_goes_on_while_the_kernel_refuses_to_wait_for_it() {
+fn a_lock_and_its_command_go_on_while_the_kernel_refuses_to_wait() {
     on_both_stores_quickly(|site| {
         let path = site.sandbox.join("report").display().to_string();
-        let lock = site.lock("waits", &["--report", &path, "x"]);
+        let words = ["--report", &path, "--hold", "10m", "x"];
+        let first = (!site.is_local()).then(|| site.lock("first", &["x"]));
+        first.iter().for_each(|first| drop(first.begun()));
+        let mut lock = site.lock("second", &words);
+        if let Some(first) = first {
+            lock.waits_behind(1);
+            refuse_waits_of(lock.front());
+            first.end();
+        }
         lock.begun();
-        let front = Pid::from_raw(lock.front().cast_signed());
-        // poll(2) of more descriptors than a process may have is refused.
-        let limit = getrlimit(Resource::Nofile);
-        let refuse = Rlimit { current: Some(0), ..limit };
-        prlimit(front, Resource::Nofile, refuse).expect("its limit");
-        let before = sleeps(lock.front());
-        lock.signal_front(Signal::WINCH);
-        until_true("it looks again", || sleeps(lock.front()) > before + 10);
-        prlimit(front, Resource::Nofile, limit).expect("its limit");
-        lock.end();
+        refuse_waits_of(lock.front());
+        lock.let_go();
+        lock.says(": the command has ended, the lock is held for ");
+        refuse_waits_of(lock.front());
+        lock.signal_front(Signal::INT);
+        assert_eq!(lock.status(), 0, "{}", lock.said());
         let line = lines(site).pop().expect("a line");
         assert_values(&line, &[("outcome", json!("ran")), ("command_status", json!(0))]);
     });
+}
+
+/// Has the kernel refuse to let a front wait, until the front has looked again ten times.
+fn refuse_waits_of(front: u32) {
+    let pid = Pid::from_raw(front.cast_signed());
+    // poll(2) of more descriptors than a process may have is refused.
+    let limit = getrlimit(Resource::Nofile);
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(0), ..limit }).expect("its limit");
+    let before = sleeps(front);
+    signal(front, Signal::WINCH);
+    until_true("it looks again", || sleeps(front) > before + 10);
+    prlimit(pid, Resource::Nofile, limit).expect("its limit");
 }
 
 /// Returns how often a process has slept.
