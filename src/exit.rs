@@ -1,4 +1,5 @@
-//! Every exit status of putex, and the reason for a failure.
+//! The exit statuses of a failure, and its reason. A command that answers a question has 1, 2 or 3
+//! for its answers.
 
 use std::io;
 
@@ -14,23 +15,17 @@ pub enum Exit {
     Usage = 64,
     /// The store is out of reach, and the command does not go on trying.
     Unreachable = 69,
-    /// The service could not be stopped.
+    /// The service, or a command under a lock, could not be stopped.
     NotStopped = 70,
-    /// The system lacks a resource that every agent needs: threads, descriptors.
+    /// The system lacks a resource that every process needs: threads, descriptors.
     System = 71,
+    /// The lock was not had in time, or the request was not carried out.
+    NotHad = 75,
     /// The server refused the credentials.
     Credentials = 77,
     /// The configuration or the bucket is refused as unsafe, or the configuration file
     /// cannot be used.
     Unsafe = 78,
-}
-
-/// How `putex lock` ends when its status is not that of its command, besides [`Exit`]: see EXIT
-/// STATUS in putex-lock(1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockExit {
-    /// The lock was not had in time. The user may choose another number.
-    NotHad = 75,
     /// The lock was lost while the command ran, which was ended.
     Lost = 100,
     /// The command was found and could not be executed, as env(1) says it.

@@ -21,7 +21,7 @@ use crate::core::tickets::{
     TicketOwner, ToFront, Whose,
 };
 use crate::core::{Incarnation, Instant, Written};
-use crate::exit::{Ended, Exit, LockExit, Refusal};
+use crate::exit::{Ended, Exit, Refusal};
 use crate::guard::digest;
 use crate::lock::check_held;
 use crate::log::Destination;
@@ -188,12 +188,12 @@ impl Speaker<'_> {
                          --force --holder takes a lock away"
                     ),
                 };
-                (format!("{who} has no ticket of putex grab: {why}"), LockExit::Lost)
+                (format!("{who} has no ticket of putex grab: {why}"), Exit::Lost)
             }
-            Released::Broken(_) => ("released meanwhile".to_owned(), LockExit::Lost),
+            Released::Broken(_) => ("released meanwhile".to_owned(), Exit::Lost),
             Released::NotHeldBy(who) => {
                 let why = format!("not broken: {who}; write --holder with the holder's name");
-                (why, LockExit::NotHad)
+                (why, Exit::NotHad)
             }
         };
         self.tell(Level::Warn, &why);

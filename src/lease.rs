@@ -20,7 +20,7 @@ use crate::core::lease::{
 };
 use crate::core::tickets::Name;
 use crate::core::{Instant, Ms, Observed, sanitize_field};
-use crate::exit::{Ended, LockExit, Refusal};
+use crate::exit::{Ended, Exit, Refusal};
 use crate::log::Destination;
 use crate::store::leases::{Leases, NotesFolder};
 use crate::store::pace::Pace;
@@ -178,7 +178,7 @@ impl Process<'_> {
 
     fn say(&mut self, name: &Name, end: LeaseEnd) -> Result<Ended, Refusal> {
         let now = sys::now();
-        let (not_had, lost) = (LockExit::NotHad as u8, LockExit::Lost as u8);
+        let (not_had, lost) = (Exit::NotHad as u8, Exit::Lost as u8);
         let (why, status) = match end {
             LeaseEnd::Had { term, valid_until } => {
                 let valid = valid_until.since(now).as_secs();

@@ -7,7 +7,7 @@ use log::Level;
 
 use crate::core::write::{Outcome, PendingWrite};
 use crate::core::{Instant, Revision, StoreErrorKind};
-use crate::exit::{Ended, Exit, LockExit, Refusal};
+use crate::exit::{Ended, Exit, Refusal};
 use crate::log::Destination;
 use crate::status::{self, ANSWER_MAX, KeyStatus, Reader, Source};
 use crate::store::lifetime::read_with_age;
@@ -91,7 +91,7 @@ impl<'a> Operation<'a> {
         reasons.iter().for_each(|why| self.tell(Level::Warn, why));
         let not_asked = self.reader.not_asked.iter();
         not_asked.for_each(|why| self.tell(Level::Warn, &status::not_asked(why)));
-        (String::new(), LockExit::NotHad as u8)
+        (String::new(), Exit::NotHad as u8)
     }
 
     /// Reads who holds the lock, and what the agents say of themselves; `None` if nothing is known

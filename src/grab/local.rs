@@ -14,7 +14,7 @@ use crate::core::tickets::{
     Broken, Decision, End, Name, Released, StoredTicket, Ticket, ToFront, decide, of_requester,
 };
 use crate::core::{Instant, Revision};
-use crate::exit::{Ended, Exit, LockExit, Refusal};
+use crate::exit::{Ended, Exit, Refusal};
 use crate::lock::check_held;
 use crate::lock::waiter::{Asker, Looked, Turn, in_bucket};
 use crate::log::Destination;
@@ -193,7 +193,7 @@ impl Local<'_> {
             let who = format!("a process of putex lock has the ticket of {holder}");
             self.speaker.tell(Level::Warn, &format!("not broken: {who}; end that process"));
             let broken = broken.map(|broken| self.speaker.broke(&broken));
-            return Ok((broken.unwrap_or_default(), LockExit::NotHad as u8));
+            return Ok((broken.unwrap_or_default(), Exit::NotHad as u8));
         }
         self.speaker.released(match (broken, others.standing.first()) {
             (Some(broken), _) => Released::Broken(vec![broken]),

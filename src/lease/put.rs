@@ -8,7 +8,7 @@ use log::Level;
 use crate::core::lease::command::REQUEST_MAX;
 use crate::core::tickets::Name;
 use crate::core::{StoreErrorKind, Written, sanitize_field};
-use crate::exit::{Ended, Exit, LockExit, Refusal};
+use crate::exit::{Ended, Exit, Refusal};
 use crate::log::Destination;
 use crate::store::leases::Leases;
 use crate::store::{Bucket, Content, Expected, StoreError};
@@ -91,7 +91,7 @@ pub fn run(put: &Put, bucket: Box<dyn Bucket>, destination: Destination) -> Resu
         if let Some(why) = why {
             let holder = sanitize_field(holder);
             tell(Level::Warn, &format!("nothing written, {holder} does not have it: {why}"));
-            return Ok((String::new(), LockExit::Lost as u8));
+            return Ok((String::new(), Exit::Lost as u8));
         }
         let lease_key = leases.key(name);
         let expected = Expected::OtherKey(&lease_key, stored.revision);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::Ending;
 use crate::core::Instant;
-use crate::exit::LockExit;
+use crate::exit::Exit;
 use crate::sys::{self, raw};
 
 /// The name of a renewer among processes.
@@ -40,11 +40,11 @@ pub(super) enum Event {
 
 /// Returns how env(1) ends when it cannot execute a program for this reason; `None` if the system
 /// has no process to give.
-pub(super) fn exit_of(error: &io::Error) -> Option<LockExit> {
+pub(super) fn exit_of(error: &io::Error) -> Option<Exit> {
     match error.raw_os_error().map(Errno::from_raw_os_error)? {
         Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE => None,
-        Errno::NOENT => Some(LockExit::NotFound),
-        _ => Some(LockExit::NotExecutable),
+        Errno::NOENT => Some(Exit::NotFound),
+        _ => Some(Exit::NotExecutable),
     }
 }
 
@@ -228,7 +228,7 @@ pub(super) fn events(heard: &[(Pid, WaitStatus)], group: Pid) -> Vec<Event> {
 fn ending_of(status: WaitStatus) -> Ending {
     let by_signal = status.terminating_signal().map(Ending::Signal);
     let exit = status.exit_status().and_then(|status| u8::try_from(status).ok());
-    by_signal.or(exit.map(Ending::Status)).unwrap_or(Ending::Status(LockExit::Lost as u8))
+    by_signal.or(exit.map(Ending::Status)).unwrap_or(Ending::Status(Exit::Lost as u8))
 }
 
 #[cfg(test)]

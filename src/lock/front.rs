@@ -14,7 +14,7 @@ use super::protocol::{End, FromRenewer, ToFront, ToRenewer, Validity};
 use super::renewer;
 use super::signals::{Signals, is_deadly};
 use crate::core::Instant;
-use crate::exit::{Exit, LockExit, Refusal};
+use crate::exit::{Exit, Refusal};
 use crate::guard::{next_packet, send_json};
 use crate::store::Bucket;
 use crate::sys::{self, Alarm, raw};
@@ -109,7 +109,7 @@ impl<'a> Front<'a> {
                     ToFront::Lost(why) => {
                         self.account.outcome = Outcome::Lost;
                         self.account.lost(&why);
-                        return Ok(Ending::Status(LockExit::Lost as u8));
+                        return Ok(Ending::Status(Exit::Lost as u8));
                     }
                     ToFront::Ended(end) => return self.not_had(end),
                 }

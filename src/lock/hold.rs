@@ -15,7 +15,7 @@ use super::job::{Inspection, Job, Stop};
 use super::protocol::{FromRenewer, ToFront, ToRenewer, Validity};
 use crate::core::tickets::{CommandEnd, EndSignal, KILL_LEAD, KILL_WAIT};
 use crate::core::{Instant, Ms};
-use crate::exit::{Exit, LockExit, Refusal};
+use crate::exit::{Exit, Refusal};
 use crate::sys;
 
 /// A lock that is held, and the command under it.
@@ -308,7 +308,7 @@ impl<'a> Hold<'a> {
             Some(lease) => self.front.stay(&mut lease.validity, lease.valid_until),
             None => self.front.stay_local(),
         }
-        Ok(if is_lost { Ending::Status(LockExit::Lost as u8) } else { ending })
+        Ok(if is_lost { Ending::Status(Exit::Lost as u8) } else { ending })
     }
 
     /// The command was killed, and has not ended.

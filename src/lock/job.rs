@@ -13,7 +13,7 @@ use super::protocol::OfTerminal;
 use super::signals::is_deadly;
 use super::terminal::Terminal;
 use crate::core::Instant;
-use crate::exit::LockExit;
+use crate::exit::Exit;
 use crate::sys::raw;
 
 /// How often it is inspected whether the group is empty: first, and at last.
@@ -153,7 +153,7 @@ impl Job {
     /// the signal itself and what it waits for ended by it.
     pub(super) fn end(&mut self) -> Ending {
         self.leader_has_ended();
-        let ended = self.ended.unwrap_or(Ending::Status(LockExit::Lost as u8));
+        let ended = self.ended.unwrap_or(Ending::Status(Exit::Lost as u8));
         if let Ending::Signal(signal @ (SIGINT | SIGQUIT)) = ended
             && self.terminal.as_ref().is_some_and(Terminal::is_own)
             && !raw::is_ignored(signal)

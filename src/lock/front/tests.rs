@@ -73,7 +73,7 @@ fn a_command_whose_lock_is_not_renewed_is_killed_although_it_ignores_sigterm() {
     run.wait_for_end_of(leader);
     assert!(sys::now() >= valid_until.before(TERM_AFTER), "not at the time to kill");
     // The renewer was killed with it.
-    assert_eq!(run.status(), LockExit::Lost as u8);
+    assert_eq!(run.status(), Exit::Lost as u8);
     let said = run.stderr();
     assert!(said.contains("the lock is lost: not renewed in time"), "{said}");
 }
@@ -117,7 +117,7 @@ fn a_command_whose_lock_is_lost_is_told_to_end_before_v() {
     let leader = run.started();
     run.tell(&ToFront::Lost("removed by beta".to_owned()));
     run.wait_for_end_of(leader);
-    assert_eq!(run.status_after_loss(), LockExit::Lost as u8);
+    assert_eq!(run.status_after_loss(), Exit::Lost as u8);
     let said = run.stderr();
     assert!(said.ends_with("\nputex: web/x: the lock is lost: removed by beta\n"), "{said}");
 }
@@ -137,7 +137,7 @@ fn without_the_renewer_nothing_is_left_of_the_command() {
     run.started();
     rig::wait_until_so("its begin", || outside.exists());
     run.renewer = None;
-    assert_eq!(run.status(), LockExit::Lost as u8);
+    assert_eq!(run.status(), Exit::Lost as u8);
     assert!(run.stderr().contains(&format!("the lock is lost: {RENEWER_ENDED}")));
     assert_has_ended(&outside);
 }
@@ -153,7 +153,7 @@ fn the_kernel_kills_the_command_of_a_stopped_front_with_the_renewer() {
     run.renewer = None;
     run.wait_for_end_of(leader);
     run.signal(Signal::CONT);
-    assert_eq!(run.status(), LockExit::Lost as u8);
+    assert_eq!(run.status(), Exit::Lost as u8);
 }
 
 /// Asserts that the process has ended whose number is in this file.
@@ -243,7 +243,7 @@ fn the_loss_of_the_lock_ends_what_the_command_has_left_behind() {
     let mut run = Run::begin(&["sh", "-c", "trap '' TERM; sleep 1000 & exit 0"]);
     run.grant(SHORT);
     run.started();
-    assert_eq!(run.status(), LockExit::Lost as u8);
+    assert_eq!(run.status(), Exit::Lost as u8);
 }
 
 /// timeout(1) makes a group of its own, and its command is in that group.
@@ -259,7 +259,7 @@ fn the_loss_of_the_lock_ends_what_has_left_the_group_of_the_command() {
     run.started();
     rig::wait_until_so("its begin", || number.exists());
     run.tell(&ToFront::Lost("removed by beta".to_owned()));
-    assert_eq!(run.status_after_loss(), LockExit::Lost as u8);
+    assert_eq!(run.status_after_loss(), Exit::Lost as u8);
     assert_has_ended(&number);
 }
 
@@ -269,7 +269,7 @@ fn a_command_that_has_no_time_left_does_not_begin() {
     let mut run = Run::begin(&["touch", &begun.to_string_lossy()]);
     // The command is told to end before V.
     run.grant(TERM_AFTER);
-    assert_eq!(run.status_after_loss(), LockExit::Lost as u8);
+    assert_eq!(run.status_after_loss(), Exit::Lost as u8);
     assert!(!begun.exists());
 }
 

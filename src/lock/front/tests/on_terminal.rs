@@ -190,7 +190,7 @@ fn a_stopped_command_goes_on_if_its_lock_was_renewed_and_is_ended_if_not() {
         terminal.put_in_foreground();
     }
     assert_eq!(renewed.run.expect_done(), 6);
-    assert_eq!(lost.run.status(), LockExit::Lost as u8);
+    assert_eq!(lost.run.status(), Exit::Lost as u8);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_stopped_command_whose_lock_was_lost_is_ended_and_not_let_go_on() {
     terminal.wait_for_stop();
     terminal.run.tell(&ToFront::Lost("removed".to_owned()));
     terminal.put_in_foreground();
-    assert_eq!(terminal.run.status_after_loss(), LockExit::Lost as u8);
+    assert_eq!(terminal.run.status_after_loss(), Exit::Lost as u8);
 }
 
 #[test]
