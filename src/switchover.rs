@@ -19,12 +19,12 @@ use self::judge::{
 };
 use crate::core::agent_status::seconds;
 use crate::core::timing::lengthened;
-use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus};
+use crate::core::{DRIFT_PPM_DEFAULT, Instant, Ms, REACH_MAX, Revision, ServiceStatus, Switchover};
 use crate::exit::{Ended, Exit, Refusal};
 use crate::operation::{BY_SIGNAL, BY_SIGNAL_BEFORE, Operation, write};
 use crate::status::{ANSWER_MAX, KeyStatus};
 use crate::store::lock_key::to_key_state;
-use crate::store::switchover::{self as wanted, Switchover};
+use crate::store::switchover as wanted;
 use crate::store::{AgentQuestion, Content, Entry, Expected, Hint, StoreResult, open_existing};
 use crate::sys::signals::Endings;
 use crate::sys::{self, Alarm, PollFlags};

@@ -20,7 +20,6 @@ use crate::core::{
 };
 use crate::exit::Exit;
 use crate::log::LogQueue;
-use crate::store::switchover::Switchover;
 use crate::sys;
 
 /// The threads and handles by which effects are performed, and the reports that were made last.
@@ -75,8 +74,7 @@ impl Performer<'_> {
                 self.ask_store(StoreRequest::Write { seat, expected, record, deadline });
             }
             Effect::ReadPause => self.ask_store(StoreRequest::ReadPause),
-            Effect::RequestSwitchover { seat, term, from, to, lasts } => {
-                let request = Switchover { seat, term, from, by: to.clone(), to, lasts, number: 0 };
+            Effect::RequestSwitchover(request) => {
                 self.ask_store(StoreRequest::RequestSwitchover(request));
             }
             Effect::RunCheck(run) => self.queued_events.extend(self.check.run(run)),

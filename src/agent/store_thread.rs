@@ -8,12 +8,11 @@ use std::time::Duration;
 use super::inbox::{Inbox, InboxSender, inbox};
 use crate::core::{
     AgentStatus, Event, Instant, Record, Revision, Seat, StoreError, StoreErrorKind as Kind,
-    Timing, Written,
+    Switchover, Timing, Written,
 };
 use crate::log::panic_if_asked;
 use crate::store::LockKey;
 use crate::store::reopening;
-use crate::store::switchover::Switchover;
 use crate::sys;
 
 /// The pump has at most one read or write outstanding, and one read of the pause; requests for

@@ -172,6 +172,25 @@ pub struct SwitchoverRequest {
     pub until: Instant,
 }
 
+/// The request that a lock goes to another agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Switchover {
+    /// The seat.
+    pub seat: Seat,
+    /// The term of the lock that is to go.
+    pub term: Revision,
+    /// Token of the holder, for people.
+    pub from: String,
+    /// Token of the agent that is to have the lock.
+    pub to: String,
+    /// The time within which the switchover may be begun.
+    pub lasts: Duration,
+    /// The requester of the switchover, for people.
+    pub by: String,
+    /// A random number, by which a command that has written it knows it.
+    pub number: u64,
+}
+
 /// The state of the key of the pause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PauseEntry {
@@ -219,18 +238,7 @@ pub enum Effect {
     /// answer. Best effort.
     ReadPause,
     /// Request the lock of a seat for this agent from its holder. Best effort.
-    RequestSwitchover {
-        /// The seat.
-        seat: Seat,
-        /// The term of the lock: the request is for no later one.
-        term: Revision,
-        /// Token of the holder, for people.
-        from: String,
-        /// Token of this agent.
-        to: String,
-        /// For how long the holder may begin to carry the request out.
-        lasts: Duration,
-    },
+    RequestSwitchover(Switchover),
     /// Connect to the guard that lives on this host, or start one, and send it these messages
     /// first. Its events carry this number. The guard of the previous number is forgotten.
     ConnectGuard(u64, Vec<ToGuard>),

@@ -55,7 +55,7 @@ pub use self::agent_status::{AgentState, AgentStatus, ServiceStatus};
 pub use self::command::{Command, LockContext, Outcome, Role, Run};
 pub use self::event::{
     Effect, Ending, Event, GuardEvent, Opened, Pause, PauseEntry, StoreError, StoreErrorKind,
-    SwitchoverRequest, Written,
+    Switchover, SwitchoverRequest, Written,
 };
 pub use self::guard::{Guard, GuardAction, GuardInput};
 pub use self::metrics::Metrics;

@@ -10,14 +10,13 @@ use std::time::Duration;
 use super::follow_up::{OperatorKey, OperatorReads, READ_GAP, SeatHints};
 use super::lifetime::read_with_age;
 use super::record::{from_headers, to_headers};
-use super::switchover::Switchover;
 use super::{
     AgentQuestion, Bucket, Content, Entry, Expected, Hint, Opening, StoreResult, open_or_make,
     pause, switchover,
 };
 use crate::core::{
     AgentStatus, Event, Instant, KeyState, KeyValue, Opened, PauseEntry, Record, Revision, Seat,
-    SwitchoverRequest, Written,
+    Switchover, SwitchoverRequest, Written,
 };
 use crate::sys;
 

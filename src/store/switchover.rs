@@ -21,32 +21,15 @@ use std::time::Duration;
 use super::lifetime::{LIFE, left_of, lifetime, read_with_age};
 use super::name::{SWITCHOVER_PREFIX, valid_token};
 use super::{ATTEMPT, Bucket, Content, Entry, StoreResult};
-use crate::core::{Instant, Revision, Seat, SwitchoverRequest, sanitize, sanitize_field};
+use crate::core::{
+    Instant, Revision, Seat, Switchover, SwitchoverRequest, sanitize, sanitize_field,
+};
 use crate::sys;
 
 const SEAT: &str = "Putex-Seat";
 const TERM: &str = "Putex-Term";
 const FROM: &str = "Putex-From";
 const BY: &str = "Putex-By";
-
-/// The request that a lock goes to another agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Switchover {
-    /// The seat.
-    pub seat: Seat,
-    /// The term of the lock that is to go.
-    pub term: Revision,
-    /// Token of the holder, for people.
-    pub from: String,
-    /// Token of the agent that is to have the lock.
-    pub to: String,
-    /// The time within which the switchover may be begun.
-    pub lasts: Duration,
-    /// The requester of the switchover, for people.
-    pub by: String,
-    /// A random number, by which a command that has written it knows it.
-    pub number: u64,
-}
 
 /// Returns the key of the requests for a seat of the agents of a key.
 pub(crate) fn key_of(key: &str, seat: Seat) -> String {

@@ -7,7 +7,7 @@
 
 use super::context::Context;
 use super::deadline::{Timer, Timers};
-use crate::core::event::Effect;
+use crate::core::event::{Effect, Switchover};
 use crate::core::priority::Priority;
 use crate::core::record::{KeyValue, Record, RecordState};
 use crate::core::report::Report;
@@ -89,5 +89,6 @@ fn request_lock(context: &mut Context, seat: Seat, than: Priority) {
     let lasts = context.config.timing.lock_time();
     let lock = context.lock_name(seat);
     context.report(Report::RequestsFailback { lock, than });
-    context.want(Effect::RequestSwitchover { seat, term, from, to, lasts });
+    let request = Switchover { seat, term, from, by: to.clone(), to, lasts, number: 0 };
+    context.want(Effect::RequestSwitchover(request));
 }

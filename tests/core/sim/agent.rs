@@ -8,7 +8,7 @@ use log::Level;
 use putex::core::agent_status::AgentState;
 use putex::core::command::Outcome;
 use putex::core::event::{
-    Effect, Ending, Event, GuardEvent, Opened, PauseEntry, SwitchoverRequest, Written,
+    Effect, Ending, Event, GuardEvent, Opened, PauseEntry, Switchover, SwitchoverRequest, Written,
 };
 use putex::core::protocol::{Stake, ToGuard};
 use putex::core::pump::{Deadline, Pump, bounce};
@@ -275,7 +275,7 @@ impl World<'_> {
                 self.request_of_store(id, operation);
             }
             Effect::ReadPause => self.request_of_store(id, Operation::ReadPause),
-            Effect::RequestSwitchover { seat, term, lasts, .. } => {
+            Effect::RequestSwitchover(Switchover { seat, term, lasts, .. }) => {
                 let request = LockRequest { seat, term, to: self.agents[id].site, lasts };
                 self.judge_lock_request(id, request);
                 self.request_of_store(id, Operation::RequestLock(request));

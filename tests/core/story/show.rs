@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use log::Level;
 use putex::core::command::{LockContext, Run};
-use putex::core::event::{Effect, Ending};
+use putex::core::event::{Effect, Ending, Switchover};
 use putex::core::guard::GuardAction;
 use putex::core::protocol::{GuardReport, ServiceState, Stake, StartState, ToGuard};
 use putex::core::record::Record;
@@ -37,7 +37,7 @@ pub(super) fn effect(effect: &Effect) -> String {
             format!("write{of} if {expected}: {what}, by {}", at(*deadline))
         }
         Effect::ReadPause => "read the pause".to_owned(),
-        Effect::RequestSwitchover { seat, term, from, lasts, .. } => {
+        Effect::RequestSwitchover(Switchover { seat, term, from, lasts, .. }) => {
             let (of, lasts) = (of(*seat), lasts.as_millis());
             format!("request the lock{of} of {from}, term {term}, for {lasts}")
         }

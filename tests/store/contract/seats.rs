@@ -2,11 +2,10 @@
 
 use std::os::fd::AsFd as _;
 
-use putex::core::event::{Event, Written};
+use putex::core::event::{Event, Switchover, Written};
 use putex::core::record::{KeyValue, Revision};
 use putex::core::seat::Seat;
 use putex::store::LockKey;
-use putex::store::switchover::Switchover;
 use putex::sys::Waker;
 
 use super::{ABSENT, Make, drain, leased, plain, soon};
