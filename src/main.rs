@@ -115,7 +115,7 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         .map_err(Refusal::system("no log thread: "))?;
     let identity = connect::identity(&args);
     let is_local = args.bucket.is_local();
-    let AgentArgs { config, guard, metrics_file, agents, .. } = args;
+    let AgentArgs { config, guard, metrics_file, .. } = args;
     let setup = Setup {
         config,
         id: AgentId {
@@ -131,7 +131,6 @@ fn run_agent(args: AgentArgs, destination: Destination) -> Result<Exit, Refusal>
         identity,
         identity_now,
         store,
-        agents,
         is_local,
         service_manager,
         signals,

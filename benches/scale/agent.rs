@@ -70,6 +70,7 @@ impl Agent {
             failback: None,
             seats: 1,
             observes: false,
+            agents: None,
             last_resort: false,
             device: DeviceUse::None,
         };

@@ -95,8 +95,6 @@ pub struct Setup<'a> {
     pub identity_now: fn() -> Option<Identity>,
     /// The store of the lock.
     pub store: LockKey,
-    /// The number of agents that the key should have, if the settings give one.
-    pub agents: Option<u32>,
     /// Whether the lock is in a directory of this host.
     pub is_local: bool,
     /// The service manager.
@@ -164,7 +162,6 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
         state: pump.state(),
         lock: LockContext::default(),
         status_file: setup.is_local.then(|| StatusFile::new(dir_path, setup.identity)),
-        agents: setup.agents,
         queued_events: VecDeque::from([Event::Tick]),
     };
     Ok(turn_until_end(pump, performer, &inbox, startup_lines))

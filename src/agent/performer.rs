@@ -15,9 +15,7 @@ use super::store_thread::{StoreHandle, StoreRequest};
 use super::upgrade::Program;
 use crate::command::Change;
 use crate::core::report::{Reason, Report};
-use crate::core::{
-    AgentState, AgentStatus, Effect, Ending, Event, Instant, LockContext, Pump, Since, Timing,
-};
+use crate::core::{AgentState, Effect, Ending, Event, Instant, LockContext, Pump, Since, Timing};
 use crate::exit::Exit;
 use crate::log::LogQueue;
 use crate::sys;
@@ -47,8 +45,6 @@ pub(super) struct Performer<'a> {
     pub(super) lock: LockContext,
     /// Writes the status if the bucket is a directory: then its readers are on this host.
     pub(super) status_file: Option<StatusFile>,
-    /// The number of agents that the key should have, if the settings give one.
-    pub(super) agents: Option<u32>,
     /// Events to handle before the inbox: failures of full queues, and events read early.
     pub(super) queued_events: VecDeque<Event>,
 }
@@ -158,7 +154,7 @@ impl Performer<'_> {
 
     /// Sends the status of this agent to the processes that have requested it, or writes a file.
     pub(super) fn send_status(&mut self, pump: &Pump, now: Instant) {
-        let status = AgentStatus { agents: self.agents, ..pump.status(&self.since, now) };
+        let status = pump.status(&self.since, now);
         match &mut self.status_file {
             Some(file) => file.write(now, status),
             None => self.ask_store(StoreRequest::SendStatus(Box::new(status))),

@@ -115,8 +115,6 @@ pub struct AgentArgs {
     pub config: Config,
     /// The path of the file with the metrics of the agent, if there is one.
     pub metrics_file: Option<String>,
-    /// How many agents there are to be, if that is said.
-    pub agents: Option<u32>,
     /// The descriptor to which a line is written when the agent stands by.
     pub notify_fd: Option<i32>,
     /// The settings that the guard needs too, but for its directory.

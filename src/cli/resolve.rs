@@ -95,10 +95,11 @@ pub(super) fn resolve(
             failback: failback.flatten(),
             seats: seats.unwrap_or(1),
             observes: settings.is_on(Name::Observe),
+            agents,
             last_resort,
             device,
         };
-        AgentArgs { bucket, config, metrics_file, agents, notify_fd, guard }
+        AgentArgs { bucket, config, metrics_file, notify_fd, guard }
     });
     Resolved { args, location, device, faults: faults.0 }
 }

@@ -116,6 +116,7 @@ impl World {
             failback: None,
             seats: 1,
             observes: false,
+            agents: None,
             check_failures: 1,
             last_resort: true,
             device: DeviceUse::None,

@@ -138,6 +138,8 @@ pub struct Config {
     pub seats: u32,
     /// This agent only observes: it takes no lock, and has no guard.
     pub observes: bool,
+    /// How many agents the key should have, if that is said.
+    pub agents: Option<u32>,
     /// Whether there is a last resort.
     pub last_resort: bool,
     /// Whether a watchdog device is used.

@@ -37,7 +37,7 @@ impl Pump {
             service: since.service.0,
             service_seconds: seconds(now.since(since.service.1)),
             seats: config.seats,
-            agents: None,
+            agents: config.agents,
             seat: hold.filter(|_| config.seats > 1).map(|_| context.store.seat.0),
             term: hold.map(|hold| hold.term.0),
             priority: config.priority.to_string(),

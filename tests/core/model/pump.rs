@@ -35,6 +35,7 @@ pub(crate) fn config(timing: Timing) -> Config {
         failback: None,
         seats: 1,
         observes: false,
+        agents: None,
         last_resort: true,
         device: DeviceUse::None,
     }

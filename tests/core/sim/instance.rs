@@ -161,6 +161,7 @@ impl World<'_> {
             failback: setup.failback,
             seats: self.sites[site].seats,
             observes: false,
+            agents: None,
             last_resort: setup.resort,
             device: setup.device_use,
         }

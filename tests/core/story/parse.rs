@@ -120,6 +120,7 @@ pub(super) fn agent(words: &Words<'_>) -> Result<(Config, AgentId), String> {
         failback,
         seats: words.count("seats", 1)?,
         observes: words.get("observe") == Some("yes"),
+        agents: None,
         last_resort: words.get("last-resort").is_some(),
         device: match words.get("device") {
             None => DeviceUse::None,

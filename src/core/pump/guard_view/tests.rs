@@ -16,6 +16,7 @@ fn view() -> GuardView {
         failback: None,
         seats: 1,
         observes: false,
+        agents: None,
         last_resort: false,
         device: DeviceUse::None,
     };
