@@ -24,8 +24,8 @@ pub(crate) const BY_SIGNAL: &str = "ended by a signal";
 /// Why nothing is written.
 pub(crate) const BY_SIGNAL_BEFORE: &str = "ended by a signal; nothing is requested";
 
-/// The number of every write: a write is known by its content, and an end is the same by any
-/// writer.
+/// The number of each attempt to write: the content tells a write of this command from those of
+/// others, and two commands that end the same request write the same.
 const ATTEMPT: u64 = 0;
 
 /// How often the status of the agents is read again.

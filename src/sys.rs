@@ -94,7 +94,7 @@ pub fn boot_id() -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// As [`lock_within`], a file alone, by a record lock of fcntl(2). The lock is this process's: a
+/// As [`lock_within`], exclusively, by a record lock of fcntl(2). The lock is this process's: a
 /// child does not have it, even before it has executed its program. The lock keeps out other
 /// processes, not threads, and ends when the process closes any descriptor of the file.
 ///

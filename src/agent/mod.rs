@@ -6,6 +6,7 @@
 //! | `putex-watchdog` (`health_check`) | the health check | poll(2), until its deadline | its end |
 //! | `putex-healthcheck` ([`Runner`](crate::command::Runner)) | | spawning | |
 //! | `putex-store` (`store_thread`) | the store and its connection | poll(2) | answers, hints |
+//! | `connect` (`crate::nats`), one an attempt | | the handshake with a server | |
 //! | `putex-connect` (`guard_client`) | | connecting to a guard, starting one | |
 //! | `putex-change` (`change_thread`) | on-change | spawning, poll(2) | that all is told |
 //! | `putex-upgrade` (`upgrade`) | | the check before an upgrade | |

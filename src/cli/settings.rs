@@ -1,6 +1,6 @@
-//! The settings of all origins: the command line, the environment and the configuration
-//! file. Of several values of one setting the one with the highest precedence is kept,
-//! together with its origin, which refusals and `putex check` show.
+//! The settings of all origins: the command line, the environment, the configuration file and the
+//! context of the nats command. Of several values of one setting the one with the highest
+//! precedence is kept, together with its origin, which refusals and `putex check` show.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -43,8 +43,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Sets an option of the command line. The last one of a name counts; `-v` and `-q`
-    /// count up.
+    /// Sets an option. The last one of a name counts; `-v` and `-q` count up.
     pub(super) fn set(&mut self, name: Name, setting: Setting) {
         name.opposite().map(|opposite| self.by_name.remove(&opposite));
         match self.by_name.get_mut(&name) {

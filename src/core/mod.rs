@@ -20,7 +20,7 @@
 //! | [`mod@write`] | a write, until its outcome is known |
 //! | [`observed`] | the revisions of a bucket that this host has seen unchanged, and since when |
 //! | [`lease`] | until when a lease is held, as its holder and as others know it |
-//! | [`tickets`] | `putex lock`: names, tickets, and their times |
+//! | [`tickets`] | `putex lock`, `grab` and `release`: names, tickets, and their times |
 //! | [`pump`] | the trampoline: state and event in, state and effects out |
 //! | [`metrics`] | the metrics of an agent, as text for Prometheus |
 

@@ -348,6 +348,7 @@ impl GuardProcess {
     }
 
     fn runner(&mut self, command: Command) -> &mut ServiceCommand {
+        // The agent runs the health check and on-change.
         &mut self.runners[match command {
             Command::Check | Command::OnChange | Command::Start => 0,
             Command::Stop => 1,

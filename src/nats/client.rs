@@ -95,8 +95,8 @@ impl Client {
         self.link.as_ref().map(|link| &link.info)
     }
 
-    /// Subscribes until this connection ends, and ends the subscriptions of these numbers after
-    /// that. Returns the numbers of those that are new.
+    /// Subscribes until this connection ends, then ends the subscriptions that have the numbers in
+    /// `ended`. Returns the numbers of the new subscriptions.
     /// The refusal of a server arrives later and is logged as a warning.
     ///
     /// # Errors

@@ -6,7 +6,6 @@
 //! | inspect a bucket | `$JS.API.STREAM.INFO.KV_<bucket>` | none |
 //! | create a bucket | `$JS.API.STREAM.CREATE.KV_<bucket>` | [`super::bucket::create`] |
 //! | read a key, from the leader | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | `last_by_subj` |
-//! | read an earlier revision | `$JS.API.STREAM.MSG.GET.KV_<bucket>` | `seq`, `next_by_subj` |
 //! | write | `$KV.<bucket>.<key>` | the value |
 //!
 //! Decisions depend on the `err_code` of an error only. Its text is for the operator;

@@ -58,7 +58,7 @@ pub(super) struct SeatHints {
     /// The revision that a read is to show at least, after the hints that were told since the last
     /// read.
     expected: Revision,
-    /// The hint that is told later.
+    /// The hint that is told later, if there is one, with the revision that it names, if any.
     delayed: Option<Option<Revision>>,
     not_before: Option<Instant>,
 }

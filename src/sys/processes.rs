@@ -16,8 +16,8 @@ const LIST_AGAIN: Duration = Duration::from_millis(10);
 /// The greatest factor of that time: a process that cannot be killed may live on for days.
 const LONGER_MAX: u32 = 50;
 
-/// Kills a group and a process of it, which may have left it. The leader of the group runs, or was
-/// not reaped: then the number of the group is still its own.
+/// Kills a process group, and a process that was in it and may be in another one now. The leader
+/// of the group runs, or was not reaped: then the number of the group is still its own.
 pub fn kill_with_group(group: Pid, process: impl AsFd) {
     let _ = rustix::process::kill_process_group(group, Signal::KILL);
     let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);

@@ -1,4 +1,4 @@
-//! Inspection for `putex check --connect`. Nothing is created or written.
+//! Inspection for `putex check --connect` and `putex doctor`. Nothing is created or written.
 
 use super::open::describe_server;
 use super::{API, NatsSettings, NatsStore, answer};

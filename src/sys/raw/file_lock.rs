@@ -52,8 +52,8 @@ fn call(
     }
 }
 
-/// Locks one byte of a file alone for the open file description, there or behind its end; waits
-/// until no other one has it locked, or the whole file.
+/// Locks one byte of a file exclusively for the open file description; the byte may be behind the
+/// end of the file. Waits until no other description has locked the byte or the whole file.
 ///
 /// # Errors
 ///
