@@ -117,6 +117,7 @@ impl Process<'_> {
         let (by, lasts) = (self.request.by.clone(), self.request.wait);
         let (from, to) = (from.clone(), to.clone());
         let own = Switchover { seat: *seat, term: *term, from, to, lasts, by, number };
+        let asked_at = sys::now();
         match self.write(&own)? {
             Ok(at) => self.written = Some(at),
             Err(other) => return self.operation.refuse(&[other]),
@@ -129,7 +130,7 @@ impl Process<'_> {
             Ms(lasts)
         );
         self.operation.tell(Level::Info, &text);
-        let end = self.follow(chosen, until);
+        let end = self.follow(chosen, asked_at, until);
         if let Some(at) = self.written.take() {
             // Best effort: it ends by itself.
             let key = wanted::key_of(&self.request.key, *seat);
@@ -174,9 +175,14 @@ impl Process<'_> {
     }
 
     /// Follows the lock until it is known what has become of the request, which nobody begins to
-    /// follow after `until`, or after it is withdrawn. Returns what is printed, or why it has not
+    /// follow before `asked_at`, after `until`, or after it is withdrawn. Returns what is printed, or why it has not
     /// succeeded.
-    fn follow(&mut self, chosen: &Chosen, mut until: Instant) -> Result<Followed, Refusal> {
+    fn follow(
+        &mut self,
+        chosen: &Chosen,
+        asked_at: Instant,
+        mut until: Instant,
+    ) -> Result<Followed, Refusal> {
         let Chosen { seat, term, from, to, timing } = chosen;
         let no_wait = Refusal::system("cannot wait: ");
         let alarm = Alarm::new().map_err(&no_wait)?;
@@ -194,7 +200,7 @@ impl Process<'_> {
                     let is_proved = release.is_proved(sys::now(), *timing);
                     let still_runs = if is_proved { None } else { self.still_runs(chosen)? };
                     if still_runs.is_none() {
-                        return self.follow_start(chosen, *new, release.held_at);
+                        return self.follow_start(chosen, *new, asked_at);
                     }
                     still_runs
                 }
@@ -260,13 +266,13 @@ impl Process<'_> {
         Ok(())
     }
 
-    /// Follows start at the agent that has the lock of this term. The record of the holder before
-    /// was seen at `held_at`.
+    /// Follows start at the agent that has the lock of this term. The holder before ran the service
+    /// until `asked_at` at least.
     fn follow_start(
         &mut self,
         Chosen { from, to, .. }: &Chosen,
         term: Revision,
-        held_at: Instant,
+        asked_at: Instant,
     ) -> Result<Followed, Refusal> {
         let answers = |status: &KeyStatus| status.agent(to).is_some();
         let (signals, mut told) = (&mut self.signals, false);
@@ -277,7 +283,7 @@ impl Process<'_> {
                 StartSeen::Succeeded(up_for) => {
                     // The answer of the old holder may be older than that of the new one: on a busy
                     // host the difference was 0 for a start that took a second.
-                    let down = seconds(now.since(held_at).saturating_sub(up_for));
+                    let down = seconds(now.since(asked_at).saturating_sub(up_for));
                     Some(Ok(format!("from={from} to={to} term={term} down={down}\n")))
                 }
                 StartSeen::Failed(why) => Some(Err(why)),

@@ -75,7 +75,7 @@ impl Renewals {
 #[derive(Debug)]
 pub(super) struct Release {
     /// When a read was begun that showed the holder's record last.
-    pub(super) held_at: Instant,
+    held_at: Instant,
     /// The released record was read.
     was_read: bool,
     /// The record was not the holder's, and not that of an agent that has taken the lock: what has
