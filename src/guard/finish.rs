@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use rustix::process::Signal;
 
-use super::instance_dir::{GUARD_LOCK, Identity, InstanceDir};
+use super::instance_dir::{GUARD_LOCK, Identity, InstanceDir, LOCK_EVERY};
 use super::process::GuardProcess;
 use super::protocol::Settings;
 use crate::core::{Ms, Timing};
@@ -17,8 +17,7 @@ use crate::exit::Exit;
 use crate::log::LogQueue;
 use crate::sys;
 
-/// How long the kernel may take to let go of the lock of a process that has ended: a child
-/// that has not executed its program yet has it too.
+/// How long the kernel may take to let go of the lock of a process that has ended.
 const LOCK_WITHIN: Duration = Duration::from_millis(100);
 
 /// How long a guard that was killed may take to end.
@@ -39,16 +38,19 @@ pub fn finish(
     log: LogQueue,
 ) -> io::Result<Exit> {
     let dir = InstanceDir::open(base, identity)?;
-    if dir.agent_lives(LOCK_WITHIN)? {
-        log::info!("finish: the agent lives: nothing to do");
-        return Ok(Exit::Success);
-    }
     let timing = settings.timing;
     let give_up_within = timing.stop_budget() + timing.renewal();
+    // The guard takes a connection for that of the next agent, which waits until it is over, as
+    // another `finish` does.
+    let Some(agent_lock) = dir.lock_for_dead_agent(give_up_within)? else {
+        log::info!("finish: the agent lives: nothing to do");
+        return Ok(Exit::Success);
+    };
     let Some(lock) = lock_of_guard(&dir, timing, give_up_within)? else {
         log::info!("finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
+    drop(agent_lock);
     let mut process = GuardProcess::new(&dir.path, lock, settings, log, None, false)?;
     let give_up_at = sys::now().after(give_up_within);
     process.give_up_at = Some(give_up_at);
@@ -69,7 +71,7 @@ pub fn finish(
 fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Result<Option<File>> {
     let until = sys::now().after(within);
     let guard = loop {
-        if let Some(lock) = dir.lock(GUARD_LOCK, LOCK_WITHIN)? {
+        if let Some(lock) = dir.lock(GUARD_LOCK, LOCK_EVERY)? {
             return Ok(Some(lock));
         }
         // A guard that did not listen is killed, and lets go of the lock.

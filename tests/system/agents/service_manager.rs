@@ -161,6 +161,30 @@ fn finish_leaves_the_service_to_an_agent_or_a_guard_that_lives() {
     host.wait_until_down();
 }
 
+/// The guard took the connection of `finish` for that of the next agent: it dropped the agent, which
+/// then killed it, since it did not answer.
+#[test]
+fn finish_beside_an_agent_that_starts_takes_the_guard_from_nobody() {
+    let host = Host::new("beside");
+    let mut agent = host.agent();
+    host.wait_until_up();
+    let (guard, log_of_guard) = (host.guard(), agent.log.clone());
+    const ROUNDS: usize = 10;
+    for round in 0..ROUNDS {
+        agent.kill();
+        (agent, _) = thread::scope(|scope| {
+            let finish = scope.spawn(|| host.finish(STOP));
+            observe_for(Duration::from_millis(5 * round as u64));
+            (host.agent(), finish.join().expect("it ends"))
+        });
+        agent.wait_for_any(&["adopted"]);
+    }
+    assert!(host.is_up());
+    assert_eq!(host.guard(), guard);
+    let lost = log_of_guard.text().matches("the agent is gone").count();
+    assert!(lost <= ROUNDS, "the guard lost {lost} agents: {}", log_of_guard.text());
+}
+
 /// A stopped guard listens, and does nothing else.
 #[test]
 fn finish_kills_a_guard_that_hangs_and_stops_the_service() {
@@ -189,7 +213,7 @@ fn finish_stops_the_service_of_a_guard_that_dies_while_it_is_asked() {
     agent.kill();
     let (status, said) = thread::scope(|scope| {
         let finish = scope.spawn(|| host.finish(STOP));
-        // `putex finish` tries the lock for 100 ms, then waits 500 ms for an answer.
+        // `putex finish` waits 500 ms for an answer.
         observe_for(Duration::from_millis(200));
         kill_process(guard, Signal::KILL).expect("it is stopped");
         finish.join().expect("it ends")
