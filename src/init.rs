@@ -38,9 +38,9 @@ pub fn run(bucket: &mut dyn Bucket, name: &str, replicas: u32) -> Result<String,
     }
     let mut lines = info.remarks;
     match info.retires {
-        Ok(()) => {
-            lines.push(format!("bucket {name}: ready; no lock or lease waits for an older one"))
-        }
+        Ok(()) => lines.push(format!(
+            "bucket {name}: ready; no lock or lease waits for those of a lost bucket"
+        )),
         Err(why) => lines.extend([format!("bucket {name}: ready for agents, not for locks"), why]),
     }
     Ok(lines.join("\n") + "\n")
