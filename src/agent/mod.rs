@@ -119,7 +119,8 @@ pub fn run(mut setup: Setup<'_>) -> io::Result<Exit> {
     let dir = InstanceDir::open(&setup.base, &setup.identity)?;
     end_on_panic(setup.log.destination, &setup.guard.commands.key);
     let (events, inbox) = inbox(EVENTS_MAX)?;
-    let mut program = Program::find(setup.identity.clone(), setup.identity_now)?;
+    let mut program =
+        Program::find(setup.base.clone(), setup.identity.clone(), setup.identity_now)?;
     let startup_lines = describe_settings(&setup);
     let _agent_lock = match wait_for_agent_lock(&dir, &setup, &mut program)? {
         Ok(lock) => lock,

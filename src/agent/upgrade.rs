@@ -3,7 +3,7 @@
 //!
 //! An instance that refuses its settings would end, and the service with it; and an instance with
 //! another lock would find no guard. So `putex check` of the new program sees the settings first,
-//! while this instance goes on.
+//! and the private directory is tried, while this instance goes on.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::task::Task;
 use crate::command::describe;
-use crate::guard::Identity;
+use crate::guard::{Identity, InstanceDir};
 use crate::log::LogQueue;
 use crate::sys::raw::Child;
 
@@ -33,6 +33,8 @@ const OTHER_AGENT: &str = "upgrade: another agent by its settings: the place of 
 pub(super) struct Program {
     /// The file, under the name that it had at the start.
     path: PathBuf,
+    /// Below this directory is the private directory.
+    base: PathBuf,
     /// The identity of this agent, and a function that returns the identity by the settings as they
     /// are now, if this program can read them.
     identity: Identity,
@@ -50,11 +52,12 @@ impl Program {
     ///
     /// When the system does not tell the name.
     pub(super) fn find(
+        base: PathBuf,
         identity: Identity,
         identity_now: fn() -> Option<Identity>,
     ) -> io::Result<Program> {
         let path = env::current_exe()?;
-        Ok(Program { path, identity, identity_now, check: None, checks_again: false })
+        Ok(Program { path, base, identity, identity_now, check: None, checks_again: false })
     }
 
     /// Has the file that is at the path now check the settings. Logs why they are not valid, if so.
@@ -70,11 +73,13 @@ impl Program {
         command.args(["check", "--connect"]).args(words).stdout(Stdio::null());
         // An agent that ends leaves no check behind, not even one that hangs.
         Child { ends_with_thread: true, ..Child::default() }.set_up(&mut command);
-        let (identity, identity_now) = (self.identity.clone(), self.identity_now);
+        let (base, identity) = (self.base.clone(), self.identity.clone());
+        let identity_now = self.identity_now;
         let work = move || {
             let is_other = || identity_now().is_some_and(|now| now != identity);
             let fault = fault_of(&path, command.output())
-                .or_else(|| is_other().then(|| OTHER_AGENT.to_owned()));
+                .or_else(|| is_other().then(|| OTHER_AGENT.to_owned()))
+                .or_else(|| InstanceDir::try_out(&base, &identity).err().map(unchanged));
             if let Some(why) = &fault {
                 log::error!("{why}");
             }
@@ -117,6 +122,10 @@ impl Program {
         let error = command.exec();
         log::error!("upgrade: {path} cannot be executed: {error}; this instance goes on");
     }
+}
+
+fn unchanged(error: io::Error) -> String {
+    format!("upgrade: {error}; this instance goes on")
 }
 
 /// Returns why a check has not passed, in one line.

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use libc::{O_DIRECTORY, O_NOFOLLOW};
+use rustix::fs::Access;
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,18 @@ impl InstanceDir {
             0 => error,
             _ => io::Error::other(format!("{error}; correct or unset XDG_RUNTIME_DIR and TMPDIR")),
         })
+    }
+
+    /// Opens the directory as the next instance of an agent does, and tries whether a file can be
+    /// made there.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`InstanceDir::open`]; and when no file can be made.
+    pub fn try_out(base: &Path, identity: &Identity) -> io::Result<()> {
+        let dir = InstanceDir::open(base, identity)?;
+        rustix::fs::access(&dir.path, Access::WRITE_OK)
+            .map_err(|error| named(dir.path.display())(error.into()))
     }
 
     /// As [`InstanceDir::open`], by the path.

@@ -1,6 +1,7 @@
 //! SIGHUP and SIGUSR2, as far as signals go: one agent on a directory.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 
 use crate::support::agent::Agent;
 use crate::support::clock::until_true;
@@ -63,6 +64,12 @@ fn an_agent_with_a_fault_in_its_settings_goes_on_as_before() {
     agent.wait_for_any(&["last-resort: there is no program /no/such/file"]);
     agent.wait_for_any(&["that this user can run; this instance goes on"]);
     fs::write(&file, "priority = 2\n").expect("there is room");
+    let dir = sandbox.join("run/putex/.agents");
+    let set_mode = |mode| fs::set_permissions(&dir, Permissions::from_mode(mode)).expect("its own");
+    set_mode(0o770);
+    agent.signal(Signal::USR2);
+    agent.wait_for_any(&["chmod go-w it; this instance goes on"]);
+    set_mode(0o700);
     agent.signal(Signal::HUP);
     agent.wait_for_any(&["adopted as revision"]);
     agent.wait_for_any(&["priority 2, failback never"]);
