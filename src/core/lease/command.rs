@@ -102,21 +102,17 @@ impl LeaseCommand {
     pub fn handle(&mut self, input: LeaseInput, now: Instant) {
         match input {
             LeaseInput::Opened(Ok(opened)) => self.opened(*opened),
-            LeaseInput::Opened(Err(error)) if error.kind.is_final() => {
-                self.end(LeaseEnd::Refused(error));
-            }
-            LeaseInput::Opened(Err(error)) => self.failed(error.text, now),
+            LeaseInput::Opened(Err(error)) => self.failed(error, now),
             LeaseInput::Read(Ok(stored)) => self.read(stored, now),
-            LeaseInput::Read(Err(why)) => self.failed(why, now),
+            LeaseInput::Read(Err(why)) => self.failed(Kind::Unreachable.error(why), now),
             LeaseInput::Written(written) => match self.step.clone() {
                 LeaseStep::Write(lease) => self.written(written, lease, now),
                 LeaseStep::Confirm(then) => self.confirmed(written, then, now),
                 LeaseStep::WriteMark(_) => match written {
                     // The mark that stands counts, whatever the result of this write is.
                     Written::Stored(_) | Written::Moved(_) => self.step = LeaseStep::Open,
-                    Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why) => {
-                        self.failed(why, now);
-                    }
+                    Written::Denied(error) => self.failed(error, now),
+                    Written::Unknown(why) => self.failed(Kind::Unreachable.error(why), now),
                 },
                 LeaseStep::Open | LeaseStep::Read | LeaseStep::Rest(_) | LeaseStep::Exit(_) => {}
             },
@@ -135,8 +131,9 @@ impl LeaseCommand {
     }
 
     /// A request had no result: the command begins again after a pause, until it gives up.
-    fn failed(&mut self, why: String, now: Instant) {
-        if now < self.until {
+    fn failed(&mut self, error: StoreError, now: Instant) {
+        let StoreError { kind, text } = error;
+        if now < self.until && !kind.is_final() {
             self.step = LeaseStep::Rest(now.after(PAUSE));
             return;
         }
@@ -144,7 +141,7 @@ impl LeaseCommand {
             true => "; the last write may have been stored",
             false => "",
         };
-        self.end(LeaseEnd::Refused(Kind::Unreachable.error(format!("{why}{doubt}"))));
+        self.end(LeaseEnd::Refused(kind.error(format!("{text}{doubt}"))));
     }
 
     fn opened(&mut self, (info, mark, notes): (BucketInfo, Mark, Observed)) {
@@ -266,12 +263,11 @@ impl LeaseCommand {
             (Written::Denied(_), Some(LeaseEnd::Checked(_, view))) => {
                 self.end(LeaseEnd::Checked(LeaseState::Unsure, view));
             }
-            (Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why), _) => {
-                self.failed(why, now);
-            }
+            (Written::Denied(error), _) => self.failed(error, now),
+            (Written::Unknown(why), _) => self.failed(Kind::Unreachable.error(why), now),
             (Written::Moved(_), _) => {
-                let why = "the lease was read from a server that is behind".to_owned();
-                self.failed(why, now);
+                let why = "the lease was read from a server that is behind";
+                self.failed(Kind::Unreachable.error(why), now);
             }
         }
     }
@@ -345,11 +341,11 @@ impl LeaseCommand {
                 self.step = LeaseStep::Read;
             }
             (Outcome::Lost | Outcome::Replaced | Outcome::Read, _) => {
-                self.failed("others have written the lease again and again".to_owned(), now);
+                let why = "others have written the lease again and again";
+                self.failed(Kind::Unreachable.error(why), now);
             }
-            (Outcome::Refused(StoreError { text: why, .. }) | Outcome::Repeat(why), _) => {
-                self.failed(why, now);
-            }
+            (Outcome::Refused(error), _) => self.failed(error, now),
+            (Outcome::Repeat(why), _) => self.failed(Kind::Unreachable.error(why), now),
         }
     }
 

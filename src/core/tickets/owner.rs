@@ -76,6 +76,7 @@ use super::key::ELEMENT_PREFIX;
 use super::step::{End, Input, Step, ToFront};
 use super::ticket::{Mode, RunsOut, StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
+use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
@@ -200,7 +201,7 @@ pub struct TicketOwner {
     /// The last message to the asker.
     last_message: Option<ToFront>,
     /// Why the last renewal failed, if it did.
-    why_unrenewed: Option<String>,
+    why_unrenewed: Option<StoreError>,
     messages: Vec<ToFront>,
 }
 
@@ -405,7 +406,9 @@ impl TicketOwner {
             Input::Opened(Err(error)) => self.not_opened(error, now),
             Input::Written(written) => self.written(written, now),
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
-            Input::Own(Err(why)) => self.failed(why, self.phase.clone(), now),
+            Input::Own(Err(why)) => {
+                self.failed(Kind::Unreachable.error(why), self.phase.clone(), now)
+            }
             Input::Listed(Ok(listed)) => self.listed(listed, now),
             Input::Listed(Err(why)) => self.not_listed(why, now),
             Input::Subscribed => {

@@ -15,7 +15,7 @@ use super::grab::STEP_MAX;
 use super::owner::of_requester;
 use super::step::{Input, Step, TicketsListed};
 use super::ticket::{Mode, Name, StoredTicket, Ticket};
-use crate::core::event::{StoreError, StoreErrorKind, Written};
+use crate::core::event::{StoreError, StoreErrorKind as Kind, Written};
 use crate::core::record::Incarnation;
 use crate::core::time::{Instant, StoreTime};
 use crate::core::timing::REACH_MAX;
@@ -85,6 +85,8 @@ pub struct Releaser {
     broken: Vec<Broken>,
     /// A ticket that was ended had not run out.
     was_held: bool,
+    /// A write had no answer: it may be stored, or come yet.
+    is_unknown: bool,
     /// Another ticket of the requester, for people.
     other: Option<String>,
 }
@@ -101,6 +103,7 @@ impl Releaser {
             listed_at: None,
             broken: Vec::new(),
             was_held: false,
+            is_unknown: false,
             other: None,
         }
     }
@@ -126,21 +129,22 @@ impl Releaser {
     pub fn handle(&mut self, input: Input, now: Instant) {
         match input {
             Input::Opened(Ok(_)) => self.phase = Phase::Listing,
-            Input::Opened(Err(error)) if error.kind.is_final() => {
-                self.phase = Phase::Done(Released::Refused(error));
-            }
-            Input::Opened(Err(StoreError { text: why, .. })) | Input::Listed(Err(why)) => {
-                self.failed(why, now);
-            }
+            Input::Opened(Err(error)) => self.failed(error, now),
+            Input::Listed(Err(why)) => self.failed(Kind::Unreachable.error(why), now),
             Input::Listed(Ok(listed)) => self.listed(listed),
             Input::Written(Written::Stored(_)) => {
                 self.first_has_ended();
                 self.next_target();
             }
             Input::Written(Written::Moved(_)) => self.phase = Phase::Listing,
-            Input::Written(
-                Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why),
-            ) => self.failed(why, now),
+            Input::Written(Written::Denied(error)) if self.is_unknown => {
+                self.failed(Kind::Unreachable.error(error.text), now);
+            }
+            Input::Written(Written::Denied(error)) => self.failed(error, now),
+            Input::Written(Written::Unknown(why)) => {
+                self.is_unknown = true;
+                self.failed(Kind::Unreachable.error(why), now);
+            }
             Input::Rested => {
                 if matches!(self.phase, Phase::Resting(until) if now >= until) {
                     self.phase = Phase::Closed;
@@ -161,9 +165,9 @@ impl Releaser {
     }
 
     /// A request had no result: the bucket is opened again after a pause, until it is given up.
-    fn failed(&mut self, why: String, now: Instant) {
-        self.phase = match now >= self.until {
-            true => Phase::Done(Released::Refused(StoreErrorKind::Unreachable.error(why))),
+    fn failed(&mut self, error: StoreError, now: Instant) {
+        self.phase = match error.kind.is_final() || now >= self.until {
+            true => Phase::Done(Released::Refused(error)),
             false => Phase::Resting(now.after(PAUSE)),
         };
     }

@@ -306,3 +306,40 @@ fn a_store_that_does_not_answer_is_given_up_and_what_may_be_stored_is_said() {
     let why = "no answer; the last write may have been stored";
     assert_eq!(command.ended(), Some(&LeaseEnd::Refused(Kind::Unreachable.error(why))));
 }
+
+/// A user without the right to write was told after 10 s that the store is out of reach. What has
+/// become of a write without an answer is not known.
+#[test]
+fn a_write_that_the_store_denies_is_final_unless_an_earlier_copy_may_be_stored() {
+    let denied = || LeaseInput::Written(Written::Denied(Kind::Credentials.error("no right")));
+    for (task, stored) in [(claiming(), NONE), (extend(), standing("alpha"))] {
+        let mut command = begun(task.clone(), 1, stored.clone(), Observed::default());
+        assert!(matches!(command.next(at(102)).step, LeaseStep::Write(Some(_))));
+        command.handle(denied(), at(102));
+        let due = LeaseEnd::Refused(Kind::Credentials.error("no right"));
+        assert_eq!(command.ended(), Some(&due));
+        let mut command = begun(task, 1, stored.clone(), Observed::default());
+        assert!(matches!(command.next(at(102)).step, LeaseStep::Write(Some(_))));
+        command.handle(LeaseInput::Written(Written::Unknown("none".to_owned())), at(103));
+        for (now, is_over) in [(105, false), (200, true)] {
+            assert_eq!(command.ended(), None);
+            command.handle(LeaseInput::Rested, at(now));
+            open(&mut command, 1, Observed::default(), now);
+            command.next(at(now));
+            command.handle(LeaseInput::Read(Ok(stored.clone())), at(now));
+            assert!(matches!(command.next(at(now)).step, LeaseStep::Write(Some(_))));
+            command.handle(denied(), at(now));
+            assert_eq!(command.ended().is_some(), is_over);
+        }
+        let text = "no right; the last write may have been stored";
+        let due = LeaseEnd::Refused(Kind::Unreachable.error(text));
+        assert_eq!(command.ended(), Some(&due));
+    }
+    // A mark or a confirmation that is denied says nothing of an earlier write either.
+    let expire = LeaseTask::Expire { wait: Duration::ZERO };
+    let mut command = begun(expire, 3, NONE, Observed::default());
+    assert!(matches!(command.next(at(102)).step, LeaseStep::Confirm(_)));
+    command.handle(denied(), at(102));
+    let due = LeaseEnd::Refused(Kind::Credentials.error("no right"));
+    assert_eq!(command.ended(), Some(&due));
+}

@@ -55,11 +55,9 @@ impl TicketOwner {
 
     /// A store that was never reached is tried for T, any other store without a limit.
     pub(super) fn not_opened(&mut self, error: StoreError, now: Instant) {
-        let is_final = error.kind.is_final() || self.bucket.is_none() && self.tried_enough(now);
-        if is_final && matches!(self.goal, Goal::Get(_)) {
-            self.refuse(error, now);
-        } else {
-            self.failed(error.text, Phase::Closed, now);
+        match self.bucket.is_none() && self.tried_enough(now) {
+            true => self.refuse(error, now),
+            false => self.failed(error, Phase::Closed, now),
         }
     }
 
@@ -73,7 +71,7 @@ impl TicketOwner {
             Goal::Get(_) => self.end(End::Refused(error), now),
             // The bucket may become fit again before the ticket has run out.
             Goal::Keep | Goal::Lost(_) | Goal::End(..) => {
-                self.failed(error.text, self.phase.clone(), now);
+                self.failed(error, self.phase.clone(), now);
             }
         }
     }
@@ -82,11 +80,10 @@ impl TicketOwner {
         match self.phase.clone() {
             Phase::WritingMark(_) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
-                Written::Denied(StoreError { text, .. }) if self.tried_enough(now) => {
-                    self.refuse(Kind::Unreachable.error(text), now);
-                }
-                Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why) => {
-                    self.failed(why, Phase::Closed, now);
+                Written::Denied(error) if self.tried_enough(now) => self.refuse(error, now),
+                Written::Denied(error) => self.failed(error, Phase::Closed, now),
+                Written::Unknown(why) => {
+                    self.failed(Kind::Unreachable.error(why), Phase::Closed, now)
                 }
             },
             // A refusal does no harm: without the notes, the next attempt waits for longer.
@@ -102,8 +99,9 @@ impl TicketOwner {
                     self.quiet_since = None;
                     self.rest(now, Phase::Listing);
                 }
-                (Written::Denied(StoreError { text: why, .. }) | Written::Unknown(why), _) => {
-                    self.failed(why, Phase::Ending, now);
+                (Written::Denied(error), _) => self.failed(error, Phase::Ending, now),
+                (Written::Unknown(why), _) => {
+                    self.failed(Kind::Unreachable.error(why), Phase::Ending, now)
                 }
             },
             Phase::Closed
@@ -140,17 +138,16 @@ impl TicketOwner {
                 if self.tried_enough(now) {
                     self.refuse(error, now);
                 } else {
-                    self.failed(error.text, Phase::Writing, now);
+                    self.failed(error, Phase::Writing, now);
                 }
             }
-            Outcome::Refused(StoreError { text: why, .. }) | Outcome::Repeat(why) => {
-                self.unresolved(why, now);
-            }
+            Outcome::Refused(error) => self.unresolved(error, now),
+            Outcome::Repeat(why) => self.unresolved(Kind::Unreachable.error(why), now),
         }
     }
 
     /// The outcome of the pending write is not known yet.
-    fn unresolved(&mut self, why: String, now: Instant) {
+    fn unresolved(&mut self, error: StoreError, now: Instant) {
         match self.goal {
             // A first write that comes later runs out by itself.
             Goal::End(..) if self.own.is_none() => self.finish(),
@@ -158,7 +155,7 @@ impl TicketOwner {
                 self.write = None;
                 self.phase = Phase::Ending;
             }
-            Goal::Get(_) | Goal::Keep | Goal::Lost(_) => self.failed(why, Phase::Writing, now),
+            Goal::Get(_) | Goal::Keep | Goal::Lost(_) => self.failed(error, Phase::Writing, now),
         }
     }
 

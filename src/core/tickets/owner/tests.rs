@@ -1,5 +1,6 @@
 //! Stories of one owner, and many seeds of the simulation.
 
+mod denied;
 mod exhaustive;
 mod keys;
 mod listings;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Asker, Goal, Phase, TicketOwner};
-use crate::core::event::StoreErrorKind as Kind;
+use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::tickets::{End, ToFront};
 use crate::core::time::Instant;
 
@@ -87,21 +87,22 @@ impl TicketOwner {
         }
     }
 
-    /// A request had no result: it is made again after a pause.
-    pub(super) fn failed(&mut self, why: String, then: Phase, now: Instant) {
+    /// A request had no result: it is made again after a pause. A ticket that is not granted yet is
+    /// given up if that does not help.
+    pub(super) fn failed(&mut self, error: StoreError, then: Phase, now: Instant) {
         if let Goal::Get(_) = self.goal {
-            if self.store_limit().is_some_and(|limit| now >= limit) {
-                return self.end(End::Refused(Kind::Unreachable.error(why)), now);
+            if error.kind.is_final() || self.store_limit().is_some_and(|limit| now >= limit) {
+                return self.end(End::Refused(error), now);
             }
-            self.tell(ToFront::Waiting { ahead: 0, why });
+            self.tell(ToFront::Waiting { ahead: 0, why: error.text });
         } else {
-            self.why_unrenewed = Some(why);
+            self.why_unrenewed = Some(error);
         }
         self.rest(now, then);
     }
 
     /// Returns why a granted ticket was not renewed the last time, if so.
-    pub fn why_unrenewed(&self) -> Option<&String> {
+    pub fn why_unrenewed(&self) -> Option<&StoreError> {
         self.why_unrenewed.as_ref().filter(|_| self.goal == Goal::Keep)
     }
 
@@ -140,16 +141,17 @@ impl TicketOwner {
             // The ticket runs out by itself.
             return self.finish();
         }
-        if now < since.after(self.step()) {
+        let is_denied = self.why_unrenewed.as_ref().is_some_and(|why| why.kind.is_final());
+        if now < since.after(self.step()) && !is_denied {
             return;
         }
         // The asker waits no longer for the end of the ticket.
         match self.asker {
             Asker::Command(_) => self.tell(ToFront::Ended(end)),
             Asker::Script { .. } => {
-                let why = self.why_unrenewed.take().unwrap_or_default();
-                let why = format!("its ticket may stand until it runs out: {why}");
-                self.end(End::Refused(Kind::Unreachable.error(why)), now);
+                let why = self.why_unrenewed.take().unwrap_or(Kind::Unreachable.error(""));
+                let text = format!("its ticket may stand until it runs out: {why}");
+                self.end(End::Refused(why.kind.error(text)), now);
             }
         }
     }
@@ -158,7 +160,7 @@ impl TicketOwner {
     /// long as the request took, but one step at most: this process may have been stopped
     /// meanwhile.
     pub(super) fn not_listed(&mut self, why: String, now: Instant) {
-        self.failed(why, Phase::Listing, now);
+        self.failed(Kind::Unreachable.error(why), Phase::Listing, now);
         if let Phase::Resting(until, _) = self.phase {
             let asked = now.since(self.requested).min(self.step());
             self.list_at = until.max(now.after(asked));

@@ -1,6 +1,7 @@
 //! Answers by hand: tickets that stand, tickets that have moved, and requests that had no answer.
 
 use super::*;
+use crate::core::event::StoreErrorKind;
 use crate::core::record::Revision;
 
 fn now() -> Instant {
@@ -205,4 +206,27 @@ fn a_store_that_does_not_answer_is_given_up_after_a_while() {
     releaser.handle(error(), now().after(REACH_MAX));
     let Some(Released::Refused(error)) = releaser.ended() else { panic!("{releaser:?}") };
     assert_eq!(error.kind, StoreErrorKind::Unreachable);
+}
+
+/// A user without the right to write was told after 10 s that the store is out of reach. What has
+/// become of a write without an answer is not known.
+#[test]
+fn a_release_that_the_store_denies_ends_at_once_unless_an_earlier_copy_may_be_stored() {
+    let denied = || Written::Denied(StoreErrorKind::Credentials.error("no right"));
+    let ticket = || standing(3, 5, "one", "a");
+    let mut releaser = own();
+    list(&mut releaser, &[ticket()]);
+    write(&mut releaser, 5, denied());
+    let due = Released::Refused(StoreErrorKind::Credentials.error("no right"));
+    assert_eq!(releaser.ended(), Some(&due));
+    let mut unsure = own();
+    list(&mut unsure, &[ticket()]);
+    write(&mut unsure, 5, unknown());
+    rest(&mut unsure);
+    unsure.handle(listed(&[ticket()], &[], LISTED_AT), now());
+    write(&mut unsure, 5, denied());
+    assert_eq!(unsure.ended(), None);
+    rest(&mut unsure);
+    unsure.handle(listed(&[], &["k3"], LISTED_AT), now());
+    assert_eq!(unsure.ended(), Some(&Released::Ended));
 }

@@ -150,7 +150,7 @@ fn who_asks_once_writes_the_mark_of_a_new_bucket_when_others_have_waited_for_it(
 
 /// The process wrote the mark again for ever.
 #[test]
-fn a_process_ends_where_the_mark_may_not_be_written() {
+fn a_process_ends_where_the_mark_is_not_stored() {
     for waits in [false, true] {
         let (mut owner, begin) = opened();
         let mark = Mark { revision: Revision(0), epoch: "1".to_owned(), lifetime: Duration::ZERO };
@@ -161,10 +161,10 @@ fn a_process_ends_where_the_mark_may_not_be_written() {
         let now = if waits { begin.after(owner.timing.lifetime()) } else { begin };
         assert!(matches!(owner.next(now), Step::WriteMark(..)));
         owner.handle(
-            Input::Written(Written::Denied(StoreErrorKind::Credentials.error("no right"))),
+            Input::Written(Written::Denied(StoreErrorKind::Unreachable.error("no room"))),
             now,
         );
-        let refused = End::Refused(StoreErrorKind::Unreachable.error("no right"));
+        let refused = End::Refused(StoreErrorKind::Unreachable.error("no room"));
         assert_eq!(owner.take_messages(), [ToFront::Ended(refused)]);
         assert_eq!(owner.next(now), Step::Exit);
     }
