@@ -202,7 +202,7 @@ pub(super) fn round_trips(name: &'static str, samples: &Samples, timing: Timing)
 pub(super) fn refused(name: &'static str, error: &StoreError) -> Finding {
     let text = format!("none was done: {error}");
     if error.kind == StoreErrorKind::Credentials {
-        return Finding::unknown(name, text, "see Rights in NATS in putex help theory");
+        return Finding::unknown(name, text, "give this user the right, or take another user");
     }
     let advice = "see whether the store is there and has room: it refuses agents and locks too";
     Finding::new(name, Level::Critical, text, advice)

@@ -20,7 +20,7 @@ pub enum RequestError {
     ///
     /// No subscriber exists for the subject. The request had no effect.
     NoResponders,
-    /// {0}
+    /// {0}; see Rights in NATS in putex help theory
     ///
     /// The server does not permit the request. The request had no effect.
     ///

@@ -388,7 +388,7 @@ fn where_nothing_can_be_measured_it_is_said_and_what_is_forbidden_is_unknown() {
     let run = of("none").run(&["doctor"]);
     assert_eq!((run.status, run.shown.starts_with("PUTEX UNKNOWN - ")), (Some(3), true), "{run:?}");
     let (report, _) = of("reader").doctor(&[]);
-    report.assert("write", "unknown", "Permissions Violation");
+    report.assert("write", "unknown", "; see Rights in NATS in putex help theory");
     report.assert("read", "ok", "of 50");
     report.assert("server", "ok", &server.version());
     let (report, status) = of("reader").doctor(&["web"]);

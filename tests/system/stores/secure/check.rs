@@ -281,7 +281,7 @@ fn a_right_that_is_missing_is_told() {
 }
 
 /// A missing right to write had the status 69 in some commands and 77 in others, after up to 15
-/// seconds.
+/// seconds, and the lines did not say where to read about it.
 #[test]
 fn each_command_that_may_not_write_ends_with_the_status_of_a_missing_right() {
     let Some(binary) = nats_server() else { return };
@@ -304,7 +304,7 @@ fn each_command_that_may_not_write_ends_with_the_status_of_a_missing_right() {
         assert_eq!((status, &*shown), (Some(77), ""), "{words:?}: {said}");
         let right = format!("Permissions Violation for Publish to \"$KV.locks.{subject}");
         let last = said.lines().last().expect("a line");
-        assert_says(last, &[&right]);
+        assert_says(last, &[&right, "; see Rights in NATS in putex help theory"]);
     };
     open(&admin, nobody()).expect("made");
     refused(&["init"], "putex.settled");
