@@ -239,11 +239,13 @@ impl Alarm {
     ///
     /// # Errors
     ///
-    /// When the process has no descriptor left.
+    /// When the process has no descriptor left, after a pause: a loop that waits with an alarm each
+    /// time would take the processor.
     pub fn new() -> io::Result<Alarm> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Alarm {
-            timer: rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?,
+            timer: rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)
+                .inspect_err(|_| pause(AFTER_REFUSAL))?,
             set_to: Cell::new(None),
         })
     }
