@@ -61,7 +61,7 @@ complete -c putex -n '__putex_word 1' -a status -d 'show who holds which lock or
 complete -c putex -n '__putex_word 1' -a doctor -d 'measure whether the servers, the agents and this host are fit'
 complete -c putex -n '__putex_word 1' -a init -d 'make the bucket, so that the first lock and lease do not wait'
 complete -c putex -n '__putex_word 1' -a switchover -d 'move the service to another agent, and say what became of it'
-complete -c putex -n '__putex_word 1' -a pause -d 'for some time, no agent starts, stops or takes over the service'
+complete -c putex -n '__putex_word 1' -a pause -d 'for some time, agents leave the service alone'
 complete -c putex -n '__putex_word 1' -a resume -d 'end a pause'
 complete -c putex -n '__putex_word 1' -a help -d 'show the commands, or what the manual says of a topic'
 complete -c putex -n '__putex_runs help; and __putex_word 2' -a agent -d 'all of the agent'

@@ -83,7 +83,7 @@ subcommands! {
         Switchover "switchover" "move the service to another agent, and say what became of it"
             "putex switchover [--from WHO] [--to WHO] [-w SECONDS] [options] KEY"
             "putex switchover --nats nats://n1 --to h2 web";
-        Pause "pause" "for some time, no agent starts, stops or takes over the service"
+        Pause "pause" "for some time, agents leave the service alone"
             "putex pause --for TIME [--reason TEXT] [-w SECONDS] [options] KEY"
             "putex pause --nats nats://n1 --for 1h --reason 'new disk' web";
         Resume "resume" "end a pause"

@@ -138,7 +138,7 @@ impl Timing {
         if failures < 2 {
             faults.push(format!(
                 "-f: {failures} is less than 2: the lock would be valid for F*R*(1 - drift) = {} \
-                 and renewed only every R = {r}; F*R*(1 - drift) > R must hold; write 2 or more",
+                 and renewed only every R = {r}; F*R*(1 - drift) > R must hold; write -f 2 or more",
                 Ms(timing.validity())
             ));
         }
@@ -146,7 +146,7 @@ impl Timing {
             let is_enough =
                 |more: &u32| !Timing { confirmations: *more, ..timing }.stop_budget().is_zero();
             let enough = (confirmations..=COUNT_MAX).find(is_enough);
-            let advice = enough.map(|enough| format!("; write {enough} or more"));
+            let advice = enough.map(|enough| format!("; write -c {enough} or more"));
             faults.push(format!(
                 "-c: no time is left to stop the service: C*R - drift - slack = \
                  {confirmations} * {r} - {} - {} is not more than 0; \
