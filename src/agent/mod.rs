@@ -266,6 +266,8 @@ fn turn_until_end(
         panic_if_asked("putex");
         if let Event::Opened(_) = event {
             performer.store.opened();
+        }
+        if let Event::Opened(_) | Event::Closed(_) = event {
             // The lines are logged now, and not before, so that an error of the configuration is
             // the only line.
             startup_lines.drain(..).for_each(|text| log::info!("{text}"));

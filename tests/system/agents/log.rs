@@ -255,3 +255,15 @@ fn lines_that_could_not_be_written_are_counted_when_there_is_room() {
         log.contains("log lines were dropped\n")
     });
 }
+
+/// Until the server was there, no line told which agent waited for it.
+#[test]
+fn an_agent_whose_server_is_out_of_reach_says_which_agent_it_is() {
+    let sandbox = Sandbox::new("no-server");
+    let mut command = sandbox.putex();
+    command.args(["agent", "--nats", "127.0.0.1:1", "--bucket", "b", "--key", "web"]);
+    command.args(["--token", "one", "--start", "true", "--stop", "true"]);
+    let agent = Agent::start(&mut command);
+    agent.wait_for_any(&[", agent one, process "]);
+    agent.wait_for_any(&["127.0.0.1:1: "]);
+}
