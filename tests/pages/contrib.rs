@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::mdoc::read;
+use crate::support::clock::until_true;
+use crate::support::process::state_of;
 use crate::support::programs;
 use crate::support::sandbox::Sandbox;
 
@@ -176,15 +178,27 @@ fn script_of_the_manual_kills_its_service_and_no_other() {
     assert_eq!(fs::read_to_string(&noted).unwrap(), first, "it was started once");
     act("stop");
     assert!(!is_asleep(service) && !noted.exists());
-    // Somebody else has the number now; the last is a file without the time.
+    // Somebody else has the number now.
     let mut stranger = sandbox.marked("sleep").arg("1001").spawn().unwrap();
     let number = stranger.id();
     let (_, began) = first.split_once(' ').unwrap();
-    for line in [format!("{number} {began}"), format!("{number}\n")] {
-        fs::write(&noted, line).unwrap();
-        act("stop");
-        assert!(stranger.try_wait().unwrap().is_none(), "stop killed a stranger");
-    }
+    fs::write(&noted, format!("{number} {began}")).unwrap();
+    act("stop");
+    assert!(stranger.try_wait().unwrap().is_none(), "stop killed a stranger");
+    // A file without the time does not tell whose number it is.
+    fs::write(&noted, format!("{number}\n")).unwrap();
+    assert_ne!(sandbox.run(sandbox.marked(&web).arg("stop")).status, Some(0));
+    assert!(stranger.try_wait().unwrap().is_none(), "stop killed a stranger");
+    // The service has ended: nobody has waited for it, and then somebody has.
+    let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
+    let began = stat.split(' ').nth(21).unwrap();
     stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    until_true("a zombie", || state_of(number) == Some('Z'));
+    for wait in [false, true] {
+        fs::write(&noted, format!("{number} {began}\n")).unwrap();
+        if wait {
+            stranger.wait().unwrap();
+        }
+        act("stop");
+    }
 }
