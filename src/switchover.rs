@@ -175,8 +175,8 @@ impl Process<'_> {
     }
 
     /// Follows the lock until it is known what has become of the request, which nobody begins to
-    /// follow before `asked_at`, after `until`, or after it is withdrawn. Returns what is printed, or why it has not
-    /// succeeded.
+    /// follow before `asked_at`, after `until`, or after it is withdrawn. Returns what is printed,
+    /// or why it has not succeeded.
     fn follow(
         &mut self,
         chosen: &Chosen,

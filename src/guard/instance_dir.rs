@@ -175,8 +175,8 @@ impl InstanceDir {
     }
 
     /// Locks the file of the agent, as soon as nobody else has it locked, if no agent lives; `None`
-    /// when that takes longer. An agent that executes its program anew has no lock for a moment. One
-    /// that is started waits for the lock.
+    /// when that takes longer. An agent that executes its program anew has no lock for a moment.
+    /// One that is started waits for the lock.
     ///
     /// # Errors
     ///

@@ -160,8 +160,8 @@ pub enum LeaseInput {
 /// Returns, for people, why no lease is claimed in a new bucket yet, and how much time is left.
 pub fn why_young(left: Duration) -> String {
     format!(
-        "first lease of this length in the bucket, and those of a lost bucket may still be held: try \
-         again in {}, or, only if no bucket was lost, run putex init",
+        "first lease of this length in the bucket, and those of a lost bucket may still be held: \
+         try again in {}, or, only if no bucket was lost, run putex init",
         Ms(left)
     )
 }

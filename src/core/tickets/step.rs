@@ -116,9 +116,9 @@ impl Mark {
     pub fn why_missing(wait: Duration) -> String {
         let wait = Ms(wait);
         format!(
-            "this bucket is new to locks of this length (R*F, --for), and those of a lost bucket may \
-             still be held: none is granted for {wait}; let one request wait as long (-w), or, only \
-             if no bucket was lost, run putex init"
+            "this bucket is new to locks of this length (R*F, --for), and those of a lost bucket \
+             may still be held: none is granted for {wait}; let one request wait as long (-w), or, \
+             only if no bucket was lost, run putex init"
         )
     }
 }

@@ -161,8 +161,8 @@ fn finish_leaves_the_service_to_an_agent_or_a_guard_that_lives() {
     host.wait_until_down();
 }
 
-/// The guard took the connection of `finish` for that of the next agent: it dropped the agent, which
-/// then killed it, since it did not answer.
+/// The guard took the connection of `finish` for that of the next agent: it dropped the agent,
+/// which then killed it, since it did not answer.
 #[test]
 fn finish_beside_an_agent_that_starts_takes_the_guard_from_nobody() {
     let host = Host::new("beside");
