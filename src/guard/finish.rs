@@ -38,19 +38,16 @@ pub fn finish(
     log: LogQueue,
 ) -> io::Result<Exit> {
     let dir = InstanceDir::open(base, identity)?;
-    let timing = settings.timing;
-    let give_up_within = timing.stop_budget() + timing.renewal();
-    // The guard takes a connection for that of the next agent, which waits until it is over, as
-    // another `finish` does.
-    let Some(agent_lock) = dir.lock_for_dead_agent(give_up_within)? else {
+    if dir.agent_lives(LOCK_WITHIN)? {
         log::info!("finish: the agent lives: nothing to do");
         return Ok(Exit::Success);
-    };
+    }
+    let timing = settings.timing;
+    let give_up_within = timing.stop_budget() + timing.renewal();
     let Some(lock) = lock_of_guard(&dir, timing, give_up_within)? else {
         log::info!("finish: the guard sees to the service");
         return Ok(Exit::Success);
     };
-    drop(agent_lock);
     let mut process = GuardProcess::new(&dir.path, lock, settings, log, None, false)?;
     let give_up_at = sys::now().after(give_up_within);
     process.give_up_at = Some(give_up_at);
@@ -65,14 +62,18 @@ pub fn finish(
     Ok(Exit::Success)
 }
 
-/// Returns the lock of the guard, or nothing where a guard answers. A guard that does not answer is
-/// killed, as by an agent. Another process that has the lock, such as another `finish`, has as long
-/// as this one to let go of it.
+/// Returns the lock of the guard, or nothing where a guard answers, or an agent lives by now. A
+/// guard that does not answer is killed, as by an agent. Another process that has the lock, such as
+/// another `finish`, has as long as this one to let go of it.
 fn lock_of_guard(dir: &InstanceDir, timing: Timing, within: Duration) -> io::Result<Option<File>> {
     let until = sys::now().after(within);
     let guard = loop {
         if let Some(lock) = dir.lock(GUARD_LOCK, LOCK_EVERY)? {
             return Ok(Some(lock));
+        }
+        // The guard takes a connection for that of the next agent, and would drop one that lives.
+        if dir.agent_lives(LOCK_WITHIN)? {
+            return Ok(None);
         }
         // A guard that did not listen is killed, and lets go of the lock.
         if let Ok(Some(guard)) = dir.connect(&dir.file(GUARD_LOCK)?, timing.renewal()) {

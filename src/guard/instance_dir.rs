@@ -174,19 +174,15 @@ impl InstanceDir {
         Ok(Some(file))
     }
 
-    /// Locks the file of the agent, as soon as nobody else has it locked, if no agent lives; `None`
-    /// when that takes longer. An agent that executes its program anew has no lock for a moment.
-    /// One that is started waits for the lock.
+    /// Returns whether the agent lives, which may let go of its lock within this time if it has
+    /// ended. An agent that executes its program anew has no lock for a moment.
     ///
     /// # Errors
     ///
     /// When the file cannot be made, or the file system has no locks.
-    pub(super) fn lock_for_dead_agent(&self, within: Duration) -> io::Result<Option<File>> {
-        let is_free = |file: &File| owner_of(file).is_none();
-        if !is_free(&self.file(AGENT_LOCK)?) {
-            return Ok(None);
-        }
-        Ok(self.lock(AGENT_LOCK, within)?.filter(is_free))
+    pub(super) fn agent_lives(&self, within: Duration) -> io::Result<bool> {
+        let file = self.lock(AGENT_LOCK, within)?;
+        Ok(file.is_none_or(|file| owner_of(&file).is_some()))
     }
 
     /// Returns whether a file is still the one that has the name.
