@@ -266,8 +266,8 @@ impl Process<'_> {
         Ok(())
     }
 
-    /// Follows start at the agent that has the lock of this term. The holder before ran the service
-    /// until `asked_at` at least.
+    /// Follows start at the agent that has the lock of this term. The holder before did not begin
+    /// to stop the service before `asked_at`.
     fn follow_start(
         &mut self,
         Chosen { from, to, .. }: &Chosen,
