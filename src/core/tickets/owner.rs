@@ -76,7 +76,7 @@ use super::key::ELEMENT_PREFIX;
 use super::step::{End, Input, Step, ToFront};
 use super::ticket::{Mode, RunsOut, StoredTicket, Ticket};
 use super::times::{KillTimes, LockTiming};
-use crate::core::event::{StoreError, StoreErrorKind as Kind};
+use crate::core::event::StoreError;
 use crate::core::observed::Observed;
 use crate::core::record::{BucketId, Revision};
 use crate::core::tickets::Mark;
@@ -406,9 +406,7 @@ impl TicketOwner {
             Input::Opened(Err(error)) => self.not_opened(error, now),
             Input::Written(written) => self.written(written, now),
             Input::Own(Ok((revision, ticket))) => self.own_read(revision, ticket, now),
-            Input::Own(Err(why)) => {
-                self.failed(Kind::Unreachable.error(why), self.phase.clone(), now)
-            }
+            Input::Own(Err(why)) => self.unanswered(why, self.phase.clone(), now),
             Input::Listed(Ok(listed)) => self.listed(listed, now),
             Input::Listed(Err(why)) => self.not_listed(why, now),
             Input::Subscribed => {

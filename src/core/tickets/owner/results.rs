@@ -55,15 +55,20 @@ impl TicketOwner {
 
     /// A store that was never reached is tried for T, any other store without a limit.
     pub(super) fn not_opened(&mut self, error: StoreError, now: Instant) {
-        match self.bucket.is_none() && self.tried_enough(now) {
-            true => self.refuse(error, now),
-            false => self.failed(error, Phase::Closed, now),
+        if self.bucket.is_none() {
+            self.not_taken(error, Phase::Closed, now);
+        } else {
+            self.failed(error, Phase::Closed, now);
         }
     }
 
-    /// Returns whether a store without an answer, or that takes no ticket, was tried for T.
-    fn tried_enough(&self, now: Instant) -> bool {
-        self.earlier(self.began.after(self.timing.lifetime())) <= now
+    /// The store has not taken a ticket yet: it is tried for T.
+    fn not_taken(&mut self, error: StoreError, then: Phase, now: Instant) {
+        if self.earlier(self.began.after(self.timing.lifetime())) <= now {
+            self.refuse(error, now);
+        } else {
+            self.failed(error, then, now);
+        }
     }
 
     fn refuse(&mut self, error: StoreError, now: Instant) {
@@ -80,11 +85,8 @@ impl TicketOwner {
         match self.phase.clone() {
             Phase::WritingMark(_) => match written {
                 Written::Stored(_) | Written::Moved(_) => self.phase = Phase::Closed,
-                Written::Denied(error) if self.tried_enough(now) => self.refuse(error, now),
-                Written::Denied(error) => self.failed(error, Phase::Closed, now),
-                Written::Unknown(why) => {
-                    self.failed(Kind::Unreachable.error(why), Phase::Closed, now)
-                }
+                Written::Denied(error) => self.not_taken(error, Phase::Closed, now),
+                Written::Unknown(why) => self.unanswered(why, Phase::Closed, now),
             },
             // A refusal does no harm: without the notes, the next attempt waits for longer.
             Phase::Noting(leaving) => self.leave(leaving, now),
@@ -100,9 +102,7 @@ impl TicketOwner {
                     self.rest(now, Phase::Listing);
                 }
                 (Written::Denied(error), _) => self.failed(error, Phase::Ending, now),
-                (Written::Unknown(why), _) => {
-                    self.failed(Kind::Unreachable.error(why), Phase::Ending, now)
-                }
+                (Written::Unknown(why), _) => self.unanswered(why, Phase::Ending, now),
             },
             Phase::Closed
             | Phase::Writing
@@ -135,11 +135,7 @@ impl TicketOwner {
             // There is no ticket.
             Outcome::Refused(error) if self.own.is_none() => {
                 self.write = None;
-                if self.tried_enough(now) {
-                    self.refuse(error, now);
-                } else {
-                    self.failed(error, Phase::Writing, now);
-                }
+                self.not_taken(error, Phase::Writing, now);
             }
             Outcome::Refused(error) => self.unresolved(error, now),
             Outcome::Repeat(why) => self.unresolved(Kind::Unreachable.error(why), now),

@@ -101,6 +101,11 @@ impl TicketOwner {
         self.rest(now, then);
     }
 
+    /// A request had no answer, or one that tells nothing.
+    pub(super) fn unanswered(&mut self, why: impl Into<String>, then: Phase, now: Instant) {
+        self.failed(Kind::Unreachable.error(why), then, now);
+    }
+
     /// Returns why a granted ticket was not renewed the last time, if so.
     pub fn why_unrenewed(&self) -> Option<&StoreError> {
         self.why_unrenewed.as_ref().filter(|_| self.goal == Goal::Keep)
@@ -160,7 +165,7 @@ impl TicketOwner {
     /// long as the request took, but one step at most: this process may have been stopped
     /// meanwhile.
     pub(super) fn not_listed(&mut self, why: String, now: Instant) {
-        self.failed(Kind::Unreachable.error(why), Phase::Listing, now);
+        self.unanswered(why, Phase::Listing, now);
         if let Phase::Resting(until, _) = self.phase {
             let asked = now.since(self.requested).min(self.step());
             self.list_at = until.max(now.after(asked));

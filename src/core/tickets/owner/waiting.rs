@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Asker, Goal, Phase, TicketOwner};
-use crate::core::event::{StoreError, StoreErrorKind as Kind, Written};
+use crate::core::event::{StoreError, Written};
 use crate::core::tickets::decision::{
     Decision, decide, describe, last_waits_for_all, some_of_dead,
 };
@@ -26,7 +26,7 @@ impl TicketOwner {
         if !reaches || last < self.hinted {
             // Anybody can send a hint: one that the next listing does not reach either is ignored.
             self.hinted = self.hinted.min(last);
-            return self.failed(Kind::Unreachable.error("the listing is old"), Phase::Listing, now);
+            return self.unanswered("the listing is old", Phase::Listing, now);
         }
         self.renews_alone = false;
         // The notes of a host are for all its processes: a ticket that does not block this one
@@ -193,7 +193,7 @@ impl TicketOwner {
                     false => self.rest(now, Phase::Listing),
                 }
             }
-            Written::Unknown(why) => self.failed(Kind::Unreachable.error(why), Phase::Listing, now),
+            Written::Unknown(why) => self.unanswered(why, Phase::Listing, now),
         }
     }
 
