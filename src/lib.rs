@@ -63,7 +63,7 @@
 //! | Is the lock taken now? | `take_if_due` | `src/core/pump/standby.rs` |
 //! | What keeps an agent from every lock? | `obstacle` | `src/core/pump/context.rs` |
 //! | When is a health check killed? | `check_by` | `src/core/pump/active.rs` |
-//! | When is one on standby? | `check` | `src/core/pump/standby.rs` |
+//! | When is that of a standby killed? | `check` | `src/core/pump/standby.rs` |
 //! | Does a pause hold? | `is_paused` | `src/core/pump/pause.rs` |
 //! | When is the lock written? | `advance` | `src/core/pump/write.rs` |
 //! | Has the agent lost its lock? | `receive` | `src/core/pump/hold.rs` |

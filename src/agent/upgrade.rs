@@ -79,7 +79,7 @@ impl Program {
             let is_other = || identity_now().is_some_and(|now| now != identity);
             let fault = fault_of(&path, command.output())
                 .or_else(|| is_other().then(|| OTHER_AGENT.to_owned()))
-                .or_else(|| InstanceDir::try_out(&base, &identity).err().map(unchanged));
+                .or_else(|| InstanceDir::try_out(&base, &identity).err().map(unusable));
             if let Some(why) = &fault {
                 log::error!("{why}");
             }
@@ -124,7 +124,8 @@ impl Program {
     }
 }
 
-fn unchanged(error: io::Error) -> String {
+/// Returns why the next instance could not use its private directory, in one line.
+fn unusable(error: io::Error) -> String {
     format!("upgrade: {error}; this instance goes on")
 }
 

@@ -241,7 +241,7 @@ const DEEP: &[Scope] = &[
     },
     Scope { name: "slow and fast clocks", askers: &[SLOW, FAST], lasts: LONG_LASTS, ..TWO },
     Scope { name: "slow, fast and true", askers: &[SLOW, FAST, A], ..TWO },
-    // Three of them with a fault do not fit into 23 GB.
+    // A search of three tickets whose results are apart, with a fault, does not fit into 23 GB.
     Scope { name: "two, results apart", is_split: true, ..TWO },
     Scope { name: "a reader, results apart", askers: &[A, READER], is_split: true, ..TWO },
     Scope { name: "three, results apart", askers: &[A, A, A], is_split: true, faults: 0, ..TWO },
