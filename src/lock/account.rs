@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Request;
 use super::held::Grant;
+use super::protocol::End;
 use super::report::Report;
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, Refusal};
@@ -205,10 +206,18 @@ impl Account {
         }
     }
 
-    pub(super) fn released(&mut self) {
+    /// The lock is not held any more. Says whether its ticket has ended, or why it may stand; after
+    /// a loss that was said before.
+    pub(super) fn released(&mut self, end: End) {
         let now = sys::now();
         self.ended_at = Some(now);
-        if let Some(held) = self.held(now).filter(|_| self.outcome != Outcome::Lost) {
+        if self.outcome == Outcome::Lost {
+            return;
+        }
+        if let End::Refused(why) = end {
+            self.warn(&format!("not released: {why}"));
+            self.why.get_or_insert(why.text);
+        } else if let Some(held) = self.held(now) {
             self.tell(&format!("released, held for {}", Ms(held)));
         }
     }

@@ -13,7 +13,7 @@ use super::hold::Hold;
 use super::protocol::{End, FromRenewer, ToFront, ToRenewer, Validity};
 use super::renewer;
 use super::signals::{Signals, is_deadly};
-use crate::core::Instant;
+use crate::core::{Instant, StoreErrorKind};
 use crate::exit::{Exit, Refusal};
 use crate::guard::{next_packet, send_json};
 use crate::store::Bucket;
@@ -94,7 +94,7 @@ impl<'a> Front<'a> {
             self.poll(None);
             if let Some(signal) = self.signals.next_deadly() {
                 self.send(&ToRenewer::Done);
-                self.wait_for_end();
+                let _ = self.wait_for_end();
                 return Ok(self.account.interrupted(signal));
             }
             while let Some(message) = self.next_message() {
@@ -133,26 +133,39 @@ impl<'a> Front<'a> {
         }
     }
 
-    /// Waits until the renewer has ended, for at most R. A signal ends that.
-    pub(super) fn wait_for_end(&mut self) {
+    /// Waits until the renewer has ended the ticket, for at most R, and returns how the ticket has
+    /// ended. A signal ends that.
+    pub(super) fn wait_for_end(&mut self) -> End {
+        let unknown = "it is not known whether its ticket has ended";
+        let mut ended = End::Refused(StoreErrorKind::Unreachable.error(unknown));
         let until = sys::now().after(self.account.request.timing.renewal());
         while let Some(renewer) = &self.renewer
             && sys::now() < until
         {
             let process = renewer.process;
             self.poll(Some(until));
-            while self.next_message().is_some() {}
+            while let Some(message) = self.next_message() {
+                match message {
+                    // The renewer goes on.
+                    FromRenewer::Ticket(ToFront::Ended(refused @ End::Refused(_))) => {
+                        return refused;
+                    }
+                    FromRenewer::Ticket(ToFront::Ended(end)) => ended = end,
+                    FromRenewer::Ticket(_) | FromRenewer::Command(_) => {}
+                }
+            }
             if self.renewer.is_none() {
                 // The times of the command are those of its child, as time(1) counts.
                 let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
-                return;
+                return ended;
             }
             while let Some(signal) = self.signals.next() {
                 if is_deadly(signal) {
-                    return;
+                    return ended;
                 }
             }
         }
+        ended
     }
 
     /// Waits for the renewer, or a signal. When the kernel refuses to wait, the callers look at

@@ -14,6 +14,7 @@ use super::command::Children;
 use super::front::Front;
 use super::held::Grant;
 use super::hold::Hold;
+use super::protocol::End;
 use super::signals::Signals;
 use super::waiter::{Asker, Looked, NotWaited, Turn, Waiter, in_bucket};
 use crate::core::Instant;
@@ -70,7 +71,7 @@ pub(super) fn run(
     let front = Front::new(&mut *account, signals, children, None)?;
     let ending = Hold::run_local(front, &grant, own.inherited.as_ref())?;
     drop(own);
-    account.released();
+    account.released(End::Released);
     Ok(ending)
 }
 

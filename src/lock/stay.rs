@@ -26,10 +26,7 @@ impl Front<'_> {
                         self.warn_of_loss(&why);
                         return;
                     }
-                    FromRenewer::Ticket(ToFront::Ended(_)) => {
-                        self.account.released();
-                        return;
-                    }
+                    FromRenewer::Ticket(ToFront::Ended(end)) => return self.account.released(end),
                     FromRenewer::Ticket(ToFront::Waiting { .. } | ToFront::Granted { .. })
                     | FromRenewer::Command(_) => {}
                 }
@@ -59,8 +56,8 @@ impl Front<'_> {
     /// Has the lock released, and waits for that.
     pub(super) fn release(&mut self) {
         self.send(&ToRenewer::Done);
-        self.wait_for_end();
-        self.account.released();
+        let ended = self.wait_for_end();
+        self.account.released(ended);
     }
 
     fn warn_of_loss(&mut self, why: &str) {

@@ -19,6 +19,7 @@ use crate::core::event::{StoreError, StoreErrorKind as Kind, Written};
 use crate::core::record::Incarnation;
 use crate::core::time::{Instant, StoreTime};
 use crate::core::timing::REACH_MAX;
+use crate::core::write::{Outcome, PendingWrite};
 
 /// The pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -85,8 +86,8 @@ pub struct Releaser {
     broken: Vec<Broken>,
     /// A ticket that was ended had not run out.
     was_held: bool,
-    /// A write had no answer: it may be stored, or come yet.
-    is_unknown: bool,
+    /// The write that ends the first of the tickets.
+    write: Option<PendingWrite>,
     /// Another ticket of the requester, for people.
     other: Option<String>,
 }
@@ -103,7 +104,7 @@ impl Releaser {
             listed_at: None,
             broken: Vec::new(),
             was_held: false,
-            is_unknown: false,
+            write: None,
             other: None,
         }
     }
@@ -131,36 +132,30 @@ impl Releaser {
             Input::Opened(Ok(_)) => self.phase = Phase::Listing,
             Input::Opened(Err(error)) => self.failed(error, now),
             Input::Listed(Err(why)) => self.failed(Kind::Unreachable.error(why), now),
-            Input::Listed(Ok(listed)) => self.listed(listed),
-            Input::Written(Written::Stored(_)) => {
-                self.first_has_ended();
-                self.next_target();
-            }
-            Input::Written(Written::Moved(_)) => self.phase = Phase::Listing,
-            Input::Written(Written::Denied(error)) if self.is_unknown => {
-                self.failed(Kind::Unreachable.error(error.text), now);
-            }
-            Input::Written(Written::Denied(error)) => self.failed(error, now),
-            Input::Written(Written::Unknown(why)) => {
-                self.is_unknown = true;
-                self.failed(Kind::Unreachable.error(why), now);
-            }
-            Input::Rested => {
-                if matches!(self.phase, Phase::Resting(until) if now >= until) {
-                    self.phase = Phase::Closed;
-                }
-            }
-            Input::Gone(_) => {
-                if self.ended().is_none() {
-                    self.phase = Phase::Closed;
-                }
-            }
+            Input::Listed(Ok(listed)) => self.listed(listed, now),
+            Input::Written(written) => self.written(written, now),
+            Input::Rested if !matches!(self.phase, Phase::Resting(until) if now >= until) => {}
+            Input::Gone(_) if self.ended().is_some() => {}
+            Input::Rested | Input::Gone(_) => self.phase = Phase::Closed,
             Input::Own(_)
             | Input::Subscribed
             | Input::Renewed(_)
             | Input::Ended(_)
             | Input::Unused
             | Input::Done => {}
+        }
+    }
+
+    fn written(&mut self, written: Written, now: Instant) {
+        let Some(write) = &mut self.write else { return };
+        match write.answered(written) {
+            Outcome::Held { .. } => {
+                self.first_has_ended();
+                self.next_target(now);
+            }
+            Outcome::Lost | Outcome::Replaced | Outcome::Read => self.phase = Phase::Listing,
+            Outcome::Refused(error) => self.failed(error, now),
+            Outcome::Repeat(why) => self.failed(Kind::Unreachable.error(why), now),
         }
     }
 
@@ -183,8 +178,11 @@ impl Releaser {
         }
     }
 
-    fn next_target(&mut self) {
-        if self.targets.iter().flatten().next().is_some() {
+    fn next_target(&mut self, now: Instant) {
+        if let Some(at) = self.targets.iter().flatten().next().map(|first| first.revision) {
+            // Another revision of the ticket is another write.
+            self.write = self.write.filter(|write| write.expected == at);
+            self.write.get_or_insert(PendingWrite::send(at, 0, now)).send_again(now);
             self.phase = Phase::Ending;
             return;
         }
@@ -196,14 +194,15 @@ impl Releaser {
         });
     }
 
-    fn listed(&mut self, TicketsListed { mut standing, ended, at, .. }: TicketsListed) {
+    fn listed(&mut self, listed: TicketsListed, now: Instant) {
+        let TicketsListed { mut standing, ended, at, .. } = listed;
         self.listed_at = at;
         standing.sort_by_key(|other| other.number);
         standing
             .retain(|other| other.ticket.as_ref().map_or(true, |it| it.name.overlaps(&self.name)));
         match self.targets {
-            None => self.choose(&standing),
-            Some(_) => self.compare(&standing, &ended),
+            None => self.choose(&standing, now),
+            Some(_) => self.compare(&standing, &ended, now),
         }
     }
 
@@ -216,7 +215,7 @@ impl Releaser {
     }
 
     /// Chooses the tickets to be ended.
-    fn choose(&mut self, standing: &[StoredTicket]) {
+    fn choose(&mut self, standing: &[StoredTicket], now: Instant) {
         let has_name =
             |other: &StoredTicket| other.ticket.as_ref().is_ok_and(|it| it.name == self.name);
         let is_target =
@@ -232,7 +231,7 @@ impl Releaser {
             }
             (_, _, _) => {
                 self.targets = Some(targets);
-                self.next_target();
+                self.next_target(now);
             }
         }
     }
@@ -240,7 +239,7 @@ impl Releaser {
     /// Compares the tickets that are still to be ended with those that stand, and with those that
     /// this process has ended. Where another process has ended a ticket, others may have had the
     /// names since.
-    fn compare(&mut self, standing: &[StoredTicket], ended: &[String]) {
+    fn compare(&mut self, standing: &[StoredTicket], ended: &[String], now: Instant) {
         let found = |target: &StoredTicket| {
             standing.iter().find(|other| other.number == target.number).cloned()
         };
@@ -250,7 +249,7 @@ impl Releaser {
             self.first_has_ended();
         }
         self.targets = Some(self.targets.iter().flatten().filter_map(found).collect());
-        self.next_target();
+        self.next_target(now);
     }
 }
 

@@ -40,7 +40,8 @@ pub enum ToFront {
     },
     /// The lock is lost: the command is to be ended now. Nothing but `Ended` follows.
     Lost(String),
-    /// The ticket has ended, or there is none. The renewer ends.
+    /// The ticket has ended, or there is none: the renewer ends. Or the ticket may stand, and the
+    /// asker waits no longer for its end.
     Ended(End),
 }
 

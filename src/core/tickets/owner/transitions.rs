@@ -19,7 +19,7 @@ impl TicketOwner {
     /// granted.
     pub(super) fn end(&mut self, end: End, now: Instant) {
         let stays = matches!((self.asker, &end), (Asker::Script { .. }, End::Refused(..)));
-        self.goal = Goal::End(end, now);
+        (self.goal, self.why_unrenewed) = (Goal::End(end, now), None);
         match (&self.own, &self.write, &self.phase) {
             (None, None, _) => self.finish(),
             (_, _, _) if stays => self.finish(),
@@ -151,14 +151,16 @@ impl TicketOwner {
             return;
         }
         // The asker waits no longer for the end of the ticket.
-        match self.asker {
-            Asker::Command(_) => self.tell(ToFront::Ended(end)),
-            Asker::Script { .. } => {
-                let why = self.why_unrenewed.take().unwrap_or(Kind::Unreachable.error(""));
-                let text = format!("its ticket may stand until it runs out: {why}");
-                self.end(End::Refused(why.kind.error(text)), now);
-            }
-        }
+        let why = self.why_unrenewed.clone().unwrap_or(Kind::Unreachable.error("no answer"));
+        let text = format!("its ticket may stand until it runs out: {why}");
+        let Asker::Command(_) = self.asker else {
+            return self.end(End::Refused(why.kind.error(text)), now);
+        };
+        self.tell(ToFront::Ended(match end {
+            End::NotHad(first) => End::NotHad(format!("{first}; {text}")),
+            End::Refused(first) => End::Refused(first.kind.error(format!("{first}; {text}"))),
+            End::Released | End::Overlaps(_) => End::Refused(why.kind.error(text)),
+        }));
     }
 
     /// The tickets of others could not be listed. A store that is too slow is asked again after as

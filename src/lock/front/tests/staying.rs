@@ -20,6 +20,31 @@ fn a_lock_that_is_held_on_is_not_released_with_its_command() {
     }
 }
 
+/// The front said that the lock was released, and others waited until its ticket had run out.
+#[test]
+fn a_lock_whose_ticket_may_stand_is_not_said_to_be_released() {
+    let refused = || ToFront::Ended(End::Refused(StoreErrorKind::Credentials.error("no right")));
+    for hold in [Duration::ZERO, HOLD] {
+        let mut run = Run::begin_holding(&["sh", "-c", "exit 7"], hold);
+        run.grant(LONG);
+        run.started();
+        assert_eq!(run.next(), if hold == HOLD { ToRenewer::Ended } else { ToRenewer::Done });
+        run.tell(&refused());
+        // The renewer goes on, and the front does not wait for it.
+        assert_eq!(run.status(), 7);
+        let said = run.stderr();
+        assert!(said.contains("putex: warning: web/x: not released: no right\n"), "{said}");
+        assert!(!said.contains(": released"), "{said}");
+    }
+    let mut run = Run::begin(&["true"]);
+    run.grant(LONG);
+    run.started();
+    assert_eq!(run.next(), ToRenewer::Done);
+    run.renewer = None;
+    assert_eq!(run.status(), 0);
+    assert!(run.stderr().contains("web/x: not released: it is not known whether its ticket"));
+}
+
 #[test]
 fn a_signal_ends_the_stay_and_the_status_is_that_of_the_command() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {

@@ -51,7 +51,38 @@ fn a_ticket_that_may_not_be_renewed_is_waited_with_no_longer() {
             owner.handle(denied(), begin);
             owner.next(begin);
         }
-        assert_eq!(owner.take_messages().pop(), refused(), "{asker:?}");
+        let Some(ToFront::Ended(End::Refused(error))) = owner.take_messages().pop() else {
+            panic!("{:?}", owner.goal)
+        };
+        assert_eq!(error.kind, StoreErrorKind::Credentials);
+        let doubt = if let Asker::Command(_) = asker { MAY_STAND } else { "" };
+        assert_eq!(error.text, format!("no right{doubt}"), "{asker:?}");
+    }
+}
+
+/// The end of a ticket that the store has not ended.
+const MAY_STAND: &str = "; its ticket may stand until it runs out: no right";
+
+/// A lock that could not be released was said to be released, and one that was not had in time said
+/// nothing of its ticket, which others waited for.
+#[test]
+fn a_command_whose_ticket_may_not_be_ended_is_told_so() {
+    let not_had = End::NotHad("behind other".to_owned());
+    let released = StoreErrorKind::Credentials.error(&MAY_STAND[2..]);
+    let doubtful = End::NotHad(format!("behind other{MAY_STAND}"));
+    for (end, due) in [(End::Released, End::Refused(released)), (not_had, doubtful)] {
+        let (mut owner, begin) = waiting();
+        owner.phase = Phase::Listing;
+        owner.take_messages();
+        // The answer to a renewal does not count.
+        owner.why_unrenewed = Some(StoreErrorKind::Credentials.error("not renewed"));
+        owner.end(end, begin);
+        assert!(matches!(owner.next(begin), Step::End(..)));
+        assert_eq!(owner.take_messages(), []);
+        owner.handle(denied(), begin);
+        // The owner goes on.
+        assert!(matches!(owner.next(begin), Step::Rest(_)));
+        assert_eq!(owner.take_messages(), [ToFront::Ended(due)]);
     }
 }
 
