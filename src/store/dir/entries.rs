@@ -1,10 +1,16 @@
-//! The entries of a bucket's folder: reading, listing, and compare-and-set.
+//! The entries of a bucket's folder: reading, listing, compare-and-set, and their numbers.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::Resource;
+
 use super::folder::Folder;
-use super::sequence::SEQUENCE;
+use super::sequence::{SEQUENCE, Sequence};
 use super::text::{self, Kind};
 use crate::core::time::StoreTime;
 use crate::core::{Instant, Revision, Written};
@@ -84,6 +90,43 @@ impl Folder {
         // After an error of rename(2) the file may have either content.
         let stored = self.publish(&record).and_then(|()| self.sync());
         Ok(stored.map_or_else(|error| Written::Unknown(error.text), |()| Written::Stored(next)))
+    }
+
+    /// Returns the numbers, and their file. The caller holds the lock.
+    fn sequence(&self, how: OFlags) -> StoreResult<(Sequence, File)> {
+        let file = self.open_file(SEQUENCE, how)?;
+        let file = file.ok_or_else(|| self.damaged(SEQUENCE, "is missing"))?;
+        let sequence = self.read(SEQUENCE, &file, Sequence::decode)?;
+        Ok((sequence.enter_boot(&self.boot), file))
+    }
+
+    /// Returns the highest revision of the bucket. The caller holds the lock.
+    pub(super) fn last(&self) -> StoreResult<Revision> {
+        Ok(Revision(self.sequence(OFlags::RDONLY)?.0.last))
+    }
+
+    /// Returns a revision that is higher than all before, and than `floor`. The caller holds the
+    /// lock.
+    pub(super) fn next(&self, floor: Revision) -> StoreResult<Revision> {
+        let (mut sequence, file) = self.sequence(OFlags::RDWR)?;
+        let taken = sequence.next_number(floor);
+        let (next, is_new_step) =
+            taken.ok_or_else(|| self.damaged(SEQUENCE, "has no number left"))?;
+        let body = sequence.encode();
+        if is_new_step {
+            self.replace(SEQUENCE, body.as_bytes())?;
+            self.sync()?;
+        } else {
+            // The kernel writes less than a page as a whole, also for a process that is killed, but
+            // only a part of it below a limit of the size of files.
+            let content = text::frame(body.as_bytes());
+            let written = match rustix::process::getrlimit(Resource::Fsize).current {
+                Some(limit) if limit < content.len() as u64 => Err(Errno::FBIG.into()),
+                Some(_) | None => file.write_all_at(&content, 0),
+            };
+            written.map_err(|error| self.failed("write", SEQUENCE, error))?;
+        }
+        Ok(next)
     }
 }
 

@@ -4,17 +4,8 @@
 //! So each number costs a write into memory only, and numbers grow also after a power failure: the
 //! first one of another boot is above all that were reserved.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-
-use rustix::fs::OFlags;
-use rustix::io::Errno;
-use rustix::process::Resource;
-
-use super::folder::Folder;
 use super::text;
 use crate::core::Revision;
-use crate::store::StoreResult;
 
 /// Name of the file.
 pub(super) const SEQUENCE: &str = "sequence";
@@ -26,7 +17,7 @@ const RESERVED: u64 = 65_536;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sequence {
     /// The highest number that was given in this boot, or before.
-    last: u64,
+    pub(super) last: u64,
     /// No higher number was given. This is on the disk.
     reserved: u64,
     /// The name of the boot; blank if it is not known.
@@ -70,45 +61,6 @@ impl Sequence {
             self.reserved = self.last.saturating_add(RESERVED);
         }
         Some((Revision(self.last), is_new_step))
-    }
-}
-
-impl Folder {
-    /// Returns the numbers, and their file. The caller holds the lock.
-    fn sequence(&self, how: OFlags) -> StoreResult<(Sequence, File)> {
-        let file = self.open_file(SEQUENCE, how)?;
-        let file = file.ok_or_else(|| self.damaged(SEQUENCE, "is missing"))?;
-        let sequence = self.read(SEQUENCE, &file, Sequence::decode)?;
-        Ok((sequence.enter_boot(&self.boot), file))
-    }
-
-    /// Returns the highest revision of the bucket. The caller holds the lock.
-    pub(super) fn last(&self) -> StoreResult<Revision> {
-        Ok(Revision(self.sequence(OFlags::RDONLY)?.0.last))
-    }
-
-    /// Returns a revision that is higher than all before, and than `floor`. The caller holds the
-    /// lock.
-    pub(super) fn next(&self, floor: Revision) -> StoreResult<Revision> {
-        let (mut sequence, file) = self.sequence(OFlags::RDWR)?;
-        let taken = sequence.next_number(floor);
-        let (next, is_new_step) =
-            taken.ok_or_else(|| self.damaged(SEQUENCE, "has no number left"))?;
-        let body = sequence.encode();
-        if is_new_step {
-            self.replace(SEQUENCE, body.as_bytes())?;
-            self.sync()?;
-        } else {
-            // The kernel writes less than a page as a whole, also for a process that is killed, but
-            // only a part of it below a limit of the size of files.
-            let content = text::frame(body.as_bytes());
-            let written = match rustix::process::getrlimit(Resource::Fsize).current {
-                Some(limit) if limit < content.len() as u64 => Err(Errno::FBIG.into()),
-                Some(_) | None => file.write_all_at(&content, 0),
-            };
-            written.map_err(|error| self.failed("write", SEQUENCE, error))?;
-        }
-        Ok(next)
     }
 }
 
