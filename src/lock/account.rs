@@ -2,6 +2,7 @@
 //! `--report`.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
@@ -11,8 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Request;
 use super::held::Grant;
-use super::protocol::End;
-use super::report::Report;
+use crate::core::tickets::End;
 use crate::core::{Instant, Ms};
 use crate::exit::{Exit, Refusal};
 use crate::log::Destination;
@@ -62,7 +62,8 @@ impl Ending {
 
 /// The course of the lock until now.
 pub(super) struct Account {
-    pub(super) report: Option<Report>,
+    /// The file of the reports, if one is wanted.
+    pub(super) report: Option<File>,
     pub(super) request: Request,
     pub(super) destination: Destination,
     pub(super) began: Instant,

@@ -50,7 +50,6 @@ use std::time::Duration;
 use rustix::process::DumpableBehavior;
 
 use self::account::{Account, Ending};
-use self::report::Report;
 use crate::core::tickets::{LockTiming, Mode, Name, Soft};
 use crate::exit::Refusal;
 use crate::log::Destination;
@@ -111,7 +110,7 @@ pub fn run(
     destination: Destination,
 ) -> Result<u8, Refusal> {
     let mut account = Account::new(request.clone(), destination, sys::now());
-    account.report = request.report.as_deref().map(Report::open).transpose()?;
+    account.report = request.report.as_deref().map(report::open).transpose()?;
     let ended = held::check(&request.name).and_then(|()| match location {
         LockLocation::Nats(store) => front::run(store?, &mut account),
         LockLocation::Dir { base, bucket } => local::run(request, (base, bucket), &mut account),
@@ -123,8 +122,8 @@ pub fn run(
             refusal.exit as u8
         }
     };
-    if let Some(report) = &account.report {
-        report.write(&account, status);
+    if let Some(file) = &account.report {
+        report::write(file, &account, status);
     }
     ended.map(conclude)
 }

@@ -36,69 +36,63 @@ struct Line<'a> {
     why: Option<&'a str>,
 }
 
-/// The file of a report.
-pub(super) struct Report(File);
-
-impl Report {
-    /// Opens the file, and makes it if there is none.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be written.
-    pub(super) fn open(path: &str) -> Result<Report, Refusal> {
-        let opened = match descriptor(path) {
-            Some(number) => open_copy(number),
-            None => {
-                // A pipe without a reader is refused, and a full one holds nobody up.
-                let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-                File::options().append(true).create(true).custom_flags(flags).open(path)
-            }
-        };
-        let refusal = |error: io::Error| {
-            let write = match descriptor(path) {
-                Some(number) => format!("open it, as by {number}>FILE behind the command"),
-                None => "write the path of a file, or /dev/fd/3".to_owned(),
-            };
-            Refusal::new(Exit::Usage, format!("--report: {path}: {error}; {write}"))
-        };
-        opened.map(Report).map_err(refusal)
-    }
-
-    /// Writes the line. A failure changes nothing else: the status is that of the lock.
-    pub(super) fn write(&self, account: &Account, status: u8) {
-        let line = line(account, status, sys::now());
-        // A copy may block, and a full one holds nobody up: a pipe that poll(2) calls writable has
-        // room for a page.
-        let written = match sys::is_ready_for(&self.0, PollFlags::OUT, Duration::ZERO) {
-            true => rustix::io::write(&self.0, &line),
-            false => Err(Errno::AGAIN),
-        };
-        let why = match written {
-            Ok(count) if count == line.len() => return,
-            Ok(count) => {
-                self.cut_off(count);
-                "there was room for a part of the line".to_owned()
-            }
-            Err(error) => io::Error::from(error).to_string(),
-        };
-        let path = account.request.report.as_deref().unwrap_or_default();
-        account.destination.warn(&format!("--report: {path}: {why}"));
-    }
-
-    /// Takes a part of a line that was written just now out of the file: the next line would not
-    /// be readable behind it. Nothing is taken from a file in which others have written since.
-    fn cut_off(&self, count: usize) {
-        let Ok(stat) = rustix::fs::fstat(&self.0) else { return };
-        // A pipe or a socket has no such place.
-        let Ok(end) = rustix::fs::tell(&self.0) else { return };
-        let begin = end.checked_sub(count as u64);
-        let is_last = u64::try_from(stat.st_size) == Ok(end);
-        if let Some(begin) = begin.filter(|_| is_last) {
-            // A failure leaves the part, of which the warning tells.
-            let _ = rustix::fs::ftruncate(&self.0, begin);
-            // Another process with the same open file writes there next.
-            let _ = rustix::fs::seek(&self.0, SeekFrom::Start(begin));
+/// Opens the file of the reports, and makes it if there is none.
+///
+/// # Errors
+///
+/// Why it cannot be written.
+pub(super) fn open(path: &str) -> Result<File, Refusal> {
+    let opened = match descriptor(path) {
+        Some(number) => open_copy(number),
+        None => {
+            // A pipe without a reader is refused, and a full one holds nobody up.
+            let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+            File::options().append(true).create(true).custom_flags(flags).open(path)
         }
+    };
+    opened.map_err(|error| {
+        let write = match descriptor(path) {
+            Some(number) => format!("open it, as by {number}>FILE behind the command"),
+            None => "write the path of a file, or /dev/fd/3".to_owned(),
+        };
+        Refusal::new(Exit::Usage, format!("--report: {path}: {error}; {write}"))
+    })
+}
+
+/// Writes the line of this lock. A failure changes nothing else: the status is that of the lock.
+pub(super) fn write(file: &File, account: &Account, status: u8) {
+    let line = line(account, status, sys::now());
+    // A copy may block, and a full one holds nobody up: a pipe that poll(2) calls writable has
+    // room for a page.
+    let written = match sys::is_ready_for(file, PollFlags::OUT, Duration::ZERO) {
+        true => rustix::io::write(file, &line),
+        false => Err(Errno::AGAIN),
+    };
+    let why = match written {
+        Ok(count) if count == line.len() => return,
+        Ok(count) => {
+            cut_off(file, count);
+            "there was room for a part of the line".to_owned()
+        }
+        Err(error) => io::Error::from(error).to_string(),
+    };
+    let path = account.request.report.as_deref().unwrap_or_default();
+    account.destination.warn(&format!("--report: {path}: {why}"));
+}
+
+/// Takes a part of a line that was written just now out of the file: the next line would not be
+/// readable behind it. Nothing is taken from a file in which others have written since.
+fn cut_off(file: &File, count: usize) {
+    let Ok(stat) = rustix::fs::fstat(file) else { return };
+    // A pipe or a socket has no such place.
+    let Ok(end) = rustix::fs::tell(file) else { return };
+    let begin = end.checked_sub(count as u64);
+    let is_last = u64::try_from(stat.st_size) == Ok(end);
+    if let Some(begin) = begin.filter(|_| is_last) {
+        // A failure leaves the part, of which the warning tells.
+        let _ = rustix::fs::ftruncate(file, begin);
+        // Another process with the same open file writes there next.
+        let _ = rustix::fs::seek(file, SeekFrom::Start(begin));
     }
 }
 
