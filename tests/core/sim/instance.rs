@@ -99,6 +99,8 @@ impl World<'_> {
             self.count(Sometimes::SecondRefused);
             return self.end_agent(id);
         }
+        // An instance that waits attends to no guard.
+        self.agents[id].attends_since = self.now;
         self.after(TRY_LOCK, Happening::Agent(id, AgentEvent::TryLock));
     }
 
