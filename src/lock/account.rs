@@ -209,17 +209,18 @@ impl Account {
 
     /// The lock is not held any more. Says whether its ticket has ended, or why it may stand; after
     /// a loss that was said before.
-    pub(super) fn released(&mut self, end: End) {
+    pub(super) fn released(&mut self, end: Option<End>) {
         let now = sys::now();
         self.ended_at = Some(now);
-        if self.outcome == Outcome::Lost {
-            return;
-        }
-        if let End::Refused(why) = end {
-            self.warn(&format!("not released: {why}"));
-            self.why.get_or_insert(why.text);
-        } else if let Some(held) = self.held(now) {
-            self.tell(&format!("released, held for {}", Ms(held)));
+        let held = Ms(self.held(now).unwrap_or_default());
+        match end {
+            _ if self.outcome == Outcome::Lost => {}
+            None => self.tell(&format!("the release is under way, held for {held}")),
+            Some(End::Refused(why)) => {
+                self.warn(&format!("not released: {why}"));
+                self.why.get_or_insert(why.text);
+            }
+            Some(_) => self.tell(&format!("released, held for {held}")),
         }
     }
 }

@@ -134,10 +134,9 @@ impl<'a> Front<'a> {
     }
 
     /// Waits until the renewer has ended the ticket, for at most R, and returns how the ticket has
-    /// ended. A signal ends that.
-    pub(super) fn wait_for_end(&mut self) -> End {
-        let unknown = "it is not known whether its ticket has ended";
-        let mut ended = End::Refused(StoreErrorKind::Unreachable.error(unknown));
+    /// ended; `None` if that is not known. A signal ends the wait.
+    pub(super) fn wait_for_end(&mut self) -> Option<End> {
+        let mut ended = None;
         let until = sys::now().after(self.account.request.timing.renewal());
         while let Some(renewer) = &self.renewer
             && sys::now() < until
@@ -145,19 +144,19 @@ impl<'a> Front<'a> {
             let process = renewer.process;
             self.poll(Some(until));
             while let Some(message) = self.next_message() {
-                match message {
-                    // The renewer goes on.
-                    FromRenewer::Ticket(ToFront::Ended(refused @ End::Refused(_))) => {
-                        return refused;
-                    }
-                    FromRenewer::Ticket(ToFront::Ended(end)) => ended = end,
-                    FromRenewer::Ticket(_) | FromRenewer::Command(_) => {}
+                if let FromRenewer::Ticket(ToFront::Ended(end)) = message {
+                    ended = Some(end);
                 }
+            }
+            if let Some(End::Refused(_)) = ended {
+                // The renewer goes on.
+                return ended;
             }
             if self.renewer.is_none() {
                 // The times of the command are those of its child, as time(1) counts.
                 let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
-                return ended;
+                let gone = || End::Refused(StoreErrorKind::System.error(RENEWER_ENDED));
+                return ended.or_else(|| Some(gone()));
             }
             while let Some(signal) = self.signals.next() {
                 if is_deadly(signal) {

@@ -71,7 +71,7 @@ pub(super) fn run(
     let front = Front::new(&mut *account, signals, children, None)?;
     let ending = Hold::run_local(front, &grant, own.inherited.as_ref())?;
     drop(own);
-    account.released(End::Released);
+    account.released(Some(End::Released));
     Ok(ending)
 }
 

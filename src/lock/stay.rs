@@ -26,7 +26,9 @@ impl Front<'_> {
                         self.warn_of_loss(&why);
                         return;
                     }
-                    FromRenewer::Ticket(ToFront::Ended(end)) => return self.account.released(end),
+                    FromRenewer::Ticket(ToFront::Ended(end)) => {
+                        return self.account.released(Some(end));
+                    }
                     FromRenewer::Ticket(ToFront::Waiting { .. } | ToFront::Granted { .. })
                     | FromRenewer::Command(_) => {}
                 }

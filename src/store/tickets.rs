@@ -86,6 +86,10 @@ impl Tickets {
     /// if the step is no request to the store.
     pub fn perform(&mut self, step: &Step, element: &str, who: &str) -> Option<Input> {
         let text = |error: StoreError| error.text;
+        // A request over a lost connection has no answer.
+        if self.is_lost && !matches!(step, Step::Open(_) | Step::Rest(_) | Step::Exit) {
+            return Some(Input::Gone("the connection was lost".to_owned()));
+        }
         // There are as many removals as tickets that have not moved.
         if !matches!(step, Step::Rest(_) | Step::Exit | Step::Remove(..)) {
             self.pace.wait();
@@ -293,6 +297,22 @@ mod tests {
         };
         assert_eq!(of_attempt(ticket.attempt), ["lock.a.00f"]);
         assert_eq!(of_attempt(ticket.attempt + 1), Vec::<String>::new());
+        std::fs::remove_dir_all(base).expect("it is removed");
+    }
+
+    /// A server died just before a command ended, and was back a second later. The renewer wrote
+    /// the end of its ticket to the dead connection until the ticket had run out.
+    #[test]
+    fn a_request_over_a_lost_connection_has_the_bucket_opened_again() {
+        let (base, by) = (folder("lost"), sys::now().after(Duration::from_secs(60)));
+        let (mut tickets, _) = open_in(&base, &Ticket::sample("a"), "", by);
+        tickets.is_lost = true;
+        let end = Step::End(Revision(0), Duration::from_secs(10), by);
+        assert!(matches!(tickets.perform(&end, "00f", "beta"), Some(Input::Gone(_))));
+        let opened = tickets.perform(&Step::Open(by), "00f", "beta");
+        assert!(matches!(opened, Some(Input::Opened(Ok(_)))), "{opened:?}");
+        let ended = tickets.perform(&end, "00f", "beta");
+        assert!(matches!(ended, Some(Input::Written(Written::Stored(_)))), "{ended:?}");
         std::fs::remove_dir_all(base).expect("it is removed");
     }
 

@@ -142,12 +142,13 @@ impl TicketOwner {
             }
         }
         let Goal::End(end, since) = self.goal.clone() else { return };
-        if self.runs_out_at().is_none_or(|until| now >= until) {
-            // The ticket runs out by itself.
+        let has_run_out = self.runs_out_at().is_none_or(|until| now >= until);
+        let stands = self.own.is_some() && matches!(self.asker, Asker::Command(_));
+        if has_run_out && !stands {
             return self.finish();
         }
         let is_denied = self.why_unrenewed.as_ref().is_some_and(|why| why.kind.is_final());
-        if now < since.after(self.step()) && !is_denied {
+        if now < since.after(self.step()) && !is_denied && !has_run_out {
             return;
         }
         // The asker waits no longer for the end of the ticket.
@@ -161,6 +162,10 @@ impl TicketOwner {
             End::Refused(first) => End::Refused(first.kind.error(format!("{first}; {text}"))),
             End::Released | End::Overlaps(_) => End::Refused(why.kind.error(text)),
         }));
+        if has_run_out {
+            // The ticket runs out by itself.
+            self.phase = Phase::Done;
+        }
     }
 
     /// The tickets of others could not be listed. A store that is too slow is asked again after as

@@ -42,7 +42,24 @@ fn a_lock_whose_ticket_may_stand_is_not_said_to_be_released() {
     assert_eq!(run.next(), ToRenewer::Done);
     run.renewer = None;
     assert_eq!(run.status(), 0);
-    assert!(run.stderr().contains("web/x: not released: it is not known whether its ticket"));
+    let said = run.stderr();
+    assert!(said.contains("web/x: not released: the process that renews the lock has"), "{said}");
+}
+
+/// A manager that sends SIGHUP behind SIGTERM ended the wait for the release, and the front said
+/// that the lock was not released. The lock was free a moment later.
+#[test]
+fn a_front_that_does_not_wait_for_the_release_says_that_it_is_under_way() {
+    let mut run = Run::begin_holding(&["true"], HOLD);
+    run.grant(LONG);
+    run.started();
+    assert_eq!(run.next(), ToRenewer::Ended);
+    run.signal(Signal::TERM);
+    assert_eq!(run.next(), ToRenewer::Done);
+    run.signal(Signal::HUP);
+    assert_eq!(run.status(), 0);
+    let said = run.stderr();
+    assert!(said.contains("putex: web/x: the release is under way, held for "), "{said}");
 }
 
 #[test]

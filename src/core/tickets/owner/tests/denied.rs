@@ -102,6 +102,24 @@ fn a_ticket_that_may_not_be_withdrawn_is_not_said_to_be_gone() {
     assert_eq!(error.text, "its ticket may stand until it runs out: no right");
 }
 
+/// The store did not answer until V: the lock was said to be released, and the next one waited for
+/// as long as others have to see the ticket unmoved.
+#[test]
+fn a_command_whose_ticket_runs_out_before_its_end_is_answered_is_told_so() {
+    let (mut owner, begin) = waiting();
+    owner.phase = Phase::Listing;
+    owner.take_messages();
+    let until = owner.valid_until().expect("a ticket");
+    owner.end(End::Released, until.before(Duration::from_millis(1)));
+    assert!(matches!(owner.next(begin), Step::End(..)));
+    owner.handle(unknown(), until);
+    assert_eq!(owner.next(until), Step::Exit);
+    let Some(ToFront::Ended(End::Refused(error))) = owner.take_messages().pop() else {
+        panic!("{:?}", owner.goal)
+    };
+    assert_eq!(error.text, "its ticket may stand until it runs out: no answer");
+}
+
 /// The first copy may be stored, and its ticket granted.
 #[test]
 fn a_denied_copy_of_a_write_without_an_answer_tells_nothing() {
