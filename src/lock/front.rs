@@ -25,6 +25,9 @@ pub(super) const RENEWER_ENDED: &str = "the process that renews the lock has end
 /// Why a lock is lost unless the renewer has said another reason.
 pub(super) const NOT_RENEWED: &str = "not renewed in time";
 
+/// Why a lock may not be released when the renewer has not said another reason within R.
+const NOT_ENDED: &str = "its ticket may stand until it runs out: the store has not answered";
+
 /// The process that the user has started.
 pub(super) struct Front<'a> {
     /// The request, and the course of the lock, as it is said and reported.
@@ -134,7 +137,7 @@ impl<'a> Front<'a> {
     }
 
     /// Waits until the renewer has ended the ticket, for at most R, and returns how the ticket has
-    /// ended; `None` if that is not known. A signal ends the wait.
+    /// ended. A signal ends the wait: `None` while the release is under way.
     pub(super) fn wait_for_end(&mut self) -> Option<End> {
         let mut ended = None;
         let until = sys::now().after(self.account.request.timing.renewal());
@@ -155,8 +158,7 @@ impl<'a> Front<'a> {
             if self.renewer.is_none() {
                 // The times of the command are those of its child, as time(1) counts.
                 let _ = rustix::process::waitpid(Some(process), WaitOptions::empty());
-                let gone = || End::Refused(StoreErrorKind::System.error(RENEWER_ENDED));
-                return ended.or_else(|| Some(gone()));
+                break;
             }
             while let Some(signal) = self.signals.next() {
                 if is_deadly(signal) {
@@ -164,7 +166,8 @@ impl<'a> Front<'a> {
                 }
             }
         }
-        ended
+        let why = if self.renewer.is_some() { NOT_ENDED } else { RENEWER_ENDED };
+        Some(ended.unwrap_or_else(|| End::Refused(StoreErrorKind::Unreachable.error(why))))
     }
 
     /// Waits for the renewer, or a signal. When the kernel refuses to wait, the callers look at

@@ -22,10 +22,7 @@ impl Front<'_> {
             self.poll(Some(until));
             while let Some(message) = self.next_message() {
                 match message {
-                    FromRenewer::Ticket(ToFront::Lost(why)) => {
-                        self.warn_of_loss(&why);
-                        return;
-                    }
+                    FromRenewer::Ticket(ToFront::Lost(why)) => return self.warn_of_loss(&why),
                     FromRenewer::Ticket(ToFront::Ended(end)) => {
                         return self.account.released(Some(end));
                     }

@@ -134,10 +134,13 @@ impl Releaser {
             Input::Listed(Err(why)) => self.failed(Kind::Unreachable.error(why), now),
             Input::Listed(Ok(listed)) => self.listed(listed, now),
             Input::Written(written) => self.written(written, now),
-            Input::Rested if !matches!(self.phase, Phase::Resting(until) if now >= until) => {}
-            Input::Gone(_) if self.ended().is_some() => {}
-            Input::Rested | Input::Gone(_) => self.phase = Phase::Closed,
-            Input::Own(_)
+            Input::Rested if matches!(self.phase, Phase::Resting(until) if now >= until) => {
+                self.phase = Phase::Closed;
+            }
+            Input::Gone(_) if self.ended().is_none() => self.phase = Phase::Closed,
+            Input::Rested
+            | Input::Gone(_)
+            | Input::Own(_)
             | Input::Subscribed
             | Input::Renewed(_)
             | Input::Ended(_)

@@ -152,15 +152,16 @@ impl TicketOwner {
             return;
         }
         // The asker waits no longer for the end of the ticket.
-        let why = self.why_unrenewed.clone().unwrap_or(Kind::Unreachable.error("no answer"));
-        let text = format!("its ticket may stand until it runs out: {why}");
+        let kind = self.why_unrenewed.as_ref().map_or(Kind::Unreachable, |why| why.kind);
+        let why = self.why_unrenewed.iter().map(|why| format!(": {why}")).collect::<String>();
+        let text = format!("its ticket may stand until it runs out{why}");
         let Asker::Command(_) = self.asker else {
-            return self.end(End::Refused(why.kind.error(text)), now);
+            return self.end(End::Refused(kind.error(text)), now);
         };
         self.tell(ToFront::Ended(match end {
             End::NotHad(first) => End::NotHad(format!("{first}; {text}")),
             End::Refused(first) => End::Refused(first.kind.error(format!("{first}; {text}"))),
-            End::Released | End::Overlaps(_) => End::Refused(why.kind.error(text)),
+            End::Released | End::Overlaps(_) => End::Refused(kind.error(text)),
         }));
         if has_run_out {
             // The ticket runs out by itself.

@@ -46,6 +46,20 @@ fn a_lock_whose_ticket_may_stand_is_not_said_to_be_released() {
     assert!(said.contains("web/x: not released: the process that renews the lock has"), "{said}");
 }
 
+/// A server was dead at the release. The front, which waits for R, ended just before the renewer
+/// said so: nothing was said, and the ticket stood.
+#[test]
+fn a_front_that_has_waited_in_vain_says_that_the_ticket_may_stand() {
+    let mut run = Run::begin(&["true"]);
+    run.grant(LONG);
+    run.started();
+    assert_eq!(run.next(), ToRenewer::Done);
+    assert_eq!(run.status(), 0);
+    let said = run.stderr();
+    let line = "web/x: not released: its ticket may stand until it runs out: the store has not";
+    assert!(said.contains(line), "{said}");
+}
+
 /// A manager that sends SIGHUP behind SIGTERM ended the wait for the release, and the front said
 /// that the lock was not released. The lock was free a moment later.
 #[test]
