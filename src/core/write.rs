@@ -63,6 +63,14 @@ impl PendingWrite {
         self.last_sent = now;
     }
 
+    /// Another write is to be sent, in the place of this revision, if the one that was sent was in
+    /// the place of another.
+    pub fn replace(&mut self, expected: Revision) {
+        if self.expected != expected {
+            (self.expected, self.is_unknown) = (expected, false);
+        }
+    }
+
     /// Takes in the answer to the last copy.
     pub fn answered(&mut self, written: Written) -> Outcome {
         match written {

@@ -26,7 +26,7 @@ pub(super) const RENEWER_ENDED: &str = "the process that renews the lock has end
 pub(super) const NOT_RENEWED: &str = "not renewed in time";
 
 /// Why a lock may not be released when the renewer has not said another reason within R.
-const NOT_ENDED: &str = "its ticket may stand until it runs out: the store has not answered";
+const NOT_ENDED: &str = "the own ticket may stand until it runs out: the store has not answered";
 
 /// The process that the user has started.
 pub(super) struct Front<'a> {

@@ -105,9 +105,9 @@ enum Goal {
     Keep,
     /// The ticket was lost. The command is being ended.
     Lost(KillTimes),
-    /// The ticket is to end, for this reason, since this instant. The asker waits for its end for
-    /// R.
-    End(End, Instant),
+    /// The ticket is to end, for this reason, by this write. The asker waits for its end for R,
+    /// from the first copy of the write.
+    End(End, PendingWrite),
 }
 
 /// The part of the request that is under way.
@@ -291,6 +291,11 @@ impl TicketOwner {
         self.own.as_ref().map(|own| own.number.0)
     }
 
+    /// Returns the revision of the own ticket, 0 without one.
+    fn own_revision(&self) -> Revision {
+        self.own.as_ref().map_or(Revision(0), |own| own.revision)
+    }
+
     /// Returns how often a ticket is renewed, which is how long a request may take.
     fn step(&self) -> Duration {
         match self.asker {
@@ -334,7 +339,10 @@ impl TicketOwner {
             Phase::Listing => Step::List(self.earlier_keys(), by),
             Phase::Ending if self.write.is_some() => Step::ReadOwn(by),
             Phase::Ending => {
-                let at = self.own.as_ref().map_or(Revision(0), |own| own.revision);
+                let at = self.own_revision();
+                if let Goal::End(_, write) = &mut self.goal {
+                    write.replace(at);
+                }
                 Step::End(at, self.ticket.lifetime, by)
             }
             Phase::Watching(keys) => Step::Watch(keys.clone()),
@@ -351,8 +359,7 @@ impl TicketOwner {
     /// Returns the next write of the own ticket. One without an answer is repeated unchanged.
     fn next_write(&mut self, now: Instant, by: Instant) -> Step {
         let own = self.own.as_ref();
-        let (expected, number) =
-            (own.map_or(Revision(0), |own| own.revision), own.map(|own| own.number));
+        let (expected, number) = (self.own_revision(), own.map(|own| own.number));
         let attempt = self.ticket.attempt.wrapping_add(1);
         if self.write.is_none() {
             let by = |own: &Own| Some(self.stood_at?.after(own.lifetime));

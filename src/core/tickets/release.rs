@@ -163,9 +163,13 @@ impl Releaser {
     }
 
     /// A request had no result: the bucket is opened again after a pause, until it is given up.
-    fn failed(&mut self, error: StoreError, now: Instant) {
+    fn failed(&mut self, mut error: StoreError, now: Instant) {
         self.phase = match error.kind.is_final() || now >= self.until {
-            true => Phase::Done(Released::Refused(error)),
+            true => {
+                let ended = |it: &Broken| format!("; the ticket with term {} has ended", it.term);
+                error.text.extend(self.broken.iter().map(ended));
+                Phase::Done(Released::Refused(error))
+            }
             false => Phase::Resting(now.after(PAUSE)),
         };
     }

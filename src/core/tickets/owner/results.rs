@@ -11,6 +11,8 @@ use crate::core::write::Outcome;
 /// Why a ticket is refused if its number is not above all revisions that were seen before.
 const HAS_GONE_BACK: &str = "the bucket has gone back";
 
+const IS_REPLACED: &str = "its ticket was removed or replaced";
+
 impl TicketOwner {
     pub(super) fn opened(&mut self, opened: TicketsOpened, now: Instant) {
         let TicketsOpened { info, mark, notes } = opened;
@@ -91,18 +93,18 @@ impl TicketOwner {
             // A refusal does no harm: without the notes, the next attempt waits for longer.
             Phase::Noting(leaving) => self.leave(leaving, now),
             Phase::Removing(dead) => self.removed(dead, written, now),
-            Phase::Ending => match (written, &self.goal) {
-                (Written::Stored(_) | Written::Moved(_), Goal::End(..)) => {
-                    self.own = None;
-                    self.finish();
+            Phase::Ending => match (&mut self.goal, written) {
+                (Goal::End(_, write), written) => {
+                    let outcome = write.answered(written);
+                    self.ended(outcome, now);
                 }
-                (Written::Stored(_) | Written::Moved(_), _) => {
+                (_, Written::Stored(_) | Written::Moved(_)) => {
                     self.take_new_key();
                     self.quiet_since = None;
                     self.rest(now, Phase::Listing);
                 }
-                (Written::Denied(error), _) => self.failed(error, Phase::Ending, now),
-                (Written::Unknown(why), _) => self.unanswered(why, Phase::Ending, now),
+                (_, Written::Denied(error)) => self.failed(error, Phase::Ending, now),
+                (_, Written::Unknown(why)) => self.unanswered(why, Phase::Ending, now),
             },
             Phase::Closed
             | Phase::Writing
@@ -119,6 +121,19 @@ impl TicketOwner {
         }
     }
 
+    /// Handles the outcome of the write that ends the own ticket. No request follows that end.
+    fn ended(&mut self, outcome: Outcome, now: Instant) {
+        match outcome {
+            Outcome::Lost => self.gone(IS_REPLACED, now),
+            Outcome::Held { .. } | Outcome::Replaced | Outcome::Read => {
+                self.own = None;
+                self.finish();
+            }
+            Outcome::Refused(error) => self.failed(error, Phase::Ending, now),
+            Outcome::Repeat(why) => self.unanswered(why, Phase::Ending, now),
+        }
+    }
+
     /// Handles the outcome of the pending write of the own ticket.
     fn learned(&mut self, outcome: Outcome, now: Instant) {
         match outcome {
@@ -130,7 +145,7 @@ impl TicketOwner {
             Outcome::Read => self.phase = Phase::ReadingOwn,
             Outcome::Lost | Outcome::Replaced => {
                 self.write = None;
-                self.gone("its ticket was removed or replaced", now);
+                self.gone(IS_REPLACED, now);
             }
             // There is no ticket.
             Outcome::Refused(error) if self.own.is_none() => {

@@ -1,6 +1,7 @@
 //! Stories of one owner, and many seeds of the simulation.
 
 mod denied;
+mod ends;
 mod exhaustive;
 mod keys;
 mod listings;
@@ -215,21 +216,6 @@ fn a_hint_that_no_listing_reaches_is_forgotten_at_the_next_renewal() {
     assert_eq!(owner.hinted, Revision(10));
 }
 
-#[test]
-fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
-    let (mut owner, begin) = waiting();
-    owner.handle(Input::Done, begin);
-    assert!(matches!(owner.next(begin), Step::End(Revision(8), ..)));
-    let unknown = Written::Unknown("no answer".to_owned());
-    owner.handle(Input::Written(unknown), begin);
-    let later = begin.after(Duration::from_secs(1));
-    owner.handle(Input::Rested, later);
-    assert!(matches!(owner.next(later), Step::End(Revision(8), ..)));
-    owner.handle(Input::Written(Written::Stored(Revision(11))), later);
-    assert_eq!(owner.next(later), Step::Exit);
-    assert_eq!(owner.take_messages().last(), Some(&ToFront::Ended(End::Released)));
-}
-
 /// The bucket was restored from a backup, or is another one: the tickets since then are gone.
 #[test]
 fn a_bucket_that_has_gone_back_or_was_made_anew_has_lost_its_tickets() {
@@ -244,19 +230,6 @@ fn a_bucket_that_has_gone_back_or_was_made_anew_has_lost_its_tickets() {
         let lost = said.iter().any(|said| matches!(said, ToFront::Lost(_)));
         assert_eq!(lost, is_lost, "epoch {epoch} at {last}: {said:?}");
     }
-}
-
-/// Otherwise its ticket could stand, and hold up the others until it runs out.
-#[test]
-fn who_withdraws_while_the_first_write_has_no_answer_inspects_whether_it_was_stored() {
-    let (mut owner, begin) = opened();
-    let Step::Write(_, _, sent, ..) = owner.next(begin) else { panic!("not written") };
-    let unknown = Written::Unknown("no answer".to_owned());
-    owner.handle(Input::Written(unknown), begin);
-    owner.handle(Input::Done, begin);
-    assert!(matches!(owner.next(begin), Step::ReadOwn(_)));
-    owner.handle(Input::Own(Ok((Revision(7), Some(sent)))), begin);
-    assert!(matches!(owner.next(begin), Step::End(Revision(7), ..)));
 }
 
 #[test]

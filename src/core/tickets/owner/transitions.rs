@@ -6,6 +6,7 @@ use super::{Asker, Goal, Phase, TicketOwner};
 use crate::core::event::{StoreError, StoreErrorKind as Kind};
 use crate::core::tickets::{End, ToFront};
 use crate::core::time::Instant;
+use crate::core::write::PendingWrite;
 
 /// Bounds of the pause before a request is repeated.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -19,7 +20,8 @@ impl TicketOwner {
     /// granted.
     pub(super) fn end(&mut self, end: End, now: Instant) {
         let stays = matches!((self.asker, &end), (Asker::Script { .. }, End::Refused(..)));
-        (self.goal, self.why_unrenewed) = (Goal::End(end, now), None);
+        let write = PendingWrite::send(self.own_revision(), 0, now);
+        (self.goal, self.why_unrenewed) = (Goal::End(end, write), None);
         match (&self.own, &self.write, &self.phase) {
             (None, None, _) => self.finish(),
             (_, _, _) if stays => self.finish(),
@@ -70,7 +72,12 @@ impl TicketOwner {
             }
             Goal::Keep => self.lose(why, now),
             Goal::Lost(_) => {}
-            Goal::End(..) => {
+            Goal::End(ref mut end, _) => {
+                // A lock that was held until now.
+                if *end == End::Released && self.ticket.is_granted {
+                    let text = format!("{why}, another may have had the lock");
+                    *end = End::Refused(Kind::Unsafe.error(text));
+                }
                 self.own = None;
                 self.finish();
             }
@@ -141,20 +148,20 @@ impl TicketOwner {
                 (_, _, _) => {}
             }
         }
-        let Goal::End(end, since) = self.goal.clone() else { return };
+        let Goal::End(end, write) = self.goal.clone() else { return };
         let has_run_out = self.runs_out_at().is_none_or(|until| now >= until);
         let stands = self.own.is_some() && matches!(self.asker, Asker::Command(_));
         if has_run_out && !stands {
             return self.finish();
         }
         let is_denied = self.why_unrenewed.as_ref().is_some_and(|why| why.kind.is_final());
-        if now < since.after(self.step()) && !is_denied && !has_run_out {
+        if now < write.first_sent.after(self.step()) && !is_denied && !has_run_out {
             return;
         }
         // The asker waits no longer for the end of the ticket.
         let kind = self.why_unrenewed.as_ref().map_or(Kind::Unreachable, |why| why.kind);
         let why = self.why_unrenewed.iter().map(|why| format!(": {why}")).collect::<String>();
-        let text = format!("its ticket may stand until it runs out{why}");
+        let text = format!("the own ticket may stand until it runs out{why}");
         let Asker::Command(_) = self.asker else {
             return self.end(End::Refused(kind.error(text)), now);
         };

@@ -208,6 +208,18 @@ fn a_store_that_does_not_answer_is_given_up_after_a_while() {
     assert_eq!(error.kind, StoreErrorKind::Unreachable);
 }
 
+/// The first of two tickets had ended, and nobody was told.
+#[test]
+fn a_release_that_fails_names_the_tickets_that_it_has_ended() {
+    let mut releaser = own();
+    list(&mut releaser, &[standing(3, 5, "one", "a"), standing(4, 6, "one", "a")]);
+    write(&mut releaser, 5, Written::Stored(Revision(7)));
+    write(&mut releaser, 6, Written::Denied(StoreErrorKind::Credentials.error("no right")));
+    let text = "no right; the ticket with term 3 has ended";
+    let due = Released::Refused(StoreErrorKind::Credentials.error(text));
+    assert_eq!(releaser.ended(), Some(&due));
+}
+
 /// A user without the right to write was told after 10 s that the store is out of reach. What has
 /// become of a write without an answer is not known.
 #[test]

@@ -56,7 +56,7 @@ fn a_front_that_has_waited_in_vain_says_that_the_ticket_may_stand() {
     assert_eq!(run.next(), ToRenewer::Done);
     assert_eq!(run.status(), 0);
     let said = run.stderr();
-    let line = "web/x: not released: its ticket may stand until it runs out: the store has not";
+    let line = "web/x: not released: the own ticket may stand until it runs out: the store has not";
     assert!(said.contains(line), "{said}");
 }
 

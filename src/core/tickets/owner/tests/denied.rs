@@ -61,7 +61,7 @@ fn a_ticket_that_may_not_be_renewed_is_waited_with_no_longer() {
 }
 
 /// The end of a ticket that the store has not ended.
-const MAY_STAND: &str = "; its ticket may stand until it runs out: no right";
+const MAY_STAND: &str = "; the own ticket may stand until it runs out: no right";
 
 /// A lock that could not be released was said to be released, and one that was not had in time said
 /// nothing of its ticket, which others waited for.
@@ -99,7 +99,7 @@ fn a_ticket_that_may_not_be_withdrawn_is_not_said_to_be_gone() {
         panic!("{:?}", owner.goal)
     };
     assert_eq!(error.kind, StoreErrorKind::Credentials);
-    assert_eq!(error.text, "its ticket may stand until it runs out: no right");
+    assert_eq!(error.text, "the own ticket may stand until it runs out: no right");
 }
 
 /// The store did not answer until V: the lock was said to be released, and the next one waited for
@@ -117,7 +117,7 @@ fn a_command_whose_ticket_runs_out_before_its_end_is_answered_is_told_so() {
     let Some(ToFront::Ended(End::Refused(error))) = owner.take_messages().pop() else {
         panic!("{:?}", owner.goal)
     };
-    assert_eq!(error.text, "its ticket may stand until it runs out: no answer");
+    assert_eq!(error.text, "the own ticket may stand until it runs out: no answer");
 }
 
 /// The first copy may be stored, and its ticket granted.

@@ -18,10 +18,10 @@ impl Form<'_> {
         let most = asker.soft.and_then(|soft| soft.hard_after).unwrap_or_default();
         let most = most.max(Duration::from_micros(LIFE));
         self.add(self.now.since(*began).min(most).as_nanos() as i64);
-        self.goal(goal);
+        let key = &owner.key_element();
+        self.goal(goal, key);
         self.phase(phase);
         self.option(bucket.as_ref(), |form, id| form.epoch(&id.epoch));
-        let key = &owner.key_element();
         self.option(missing_mark.as_ref(), Self::mark);
         self.option(own.as_ref(), |form, own| {
             let Own { element: _, number, revision, lifetime, .. } = own;
@@ -34,12 +34,8 @@ impl Form<'_> {
             form.option(earlier_keys.0.as_ref(), |form, keys| form.keys(keys));
         });
         self.option(*write, |form, write| {
-            let PendingWrite { expected, attempt, first_sent, last_sent, is_unknown } = write;
-            form.revision_of(key, expected);
-            form.add(ticket.attempt as i64 - attempt as i64);
-            form.instant(first_sent);
-            form.instant(last_sent);
-            form.add(i64::from(is_unknown));
+            form.add(ticket.attempt as i64 - write.attempt as i64);
+            form.write(key, write);
         });
         // No bucket goes back.
         self.option(asker.soft.map(|_| *last), Self::revision);
@@ -106,7 +102,15 @@ impl Form<'_> {
         });
     }
 
-    fn goal(&mut self, goal: &Goal) {
+    fn write(&mut self, key: &str, write: PendingWrite) {
+        let PendingWrite { expected, attempt: _, first_sent, last_sent, is_unknown } = write;
+        self.revision_of(key, expected);
+        self.instant(first_sent);
+        self.instant(last_sent);
+        self.add(i64::from(is_unknown));
+    }
+
+    fn goal(&mut self, goal: &Goal, key: &str) {
         match goal {
             Goal::Get(limit) => {
                 self.add(0);
@@ -118,10 +122,10 @@ impl Form<'_> {
                 self.instant(*terminate_at);
                 self.instant(*kill_at);
             }
-            Goal::End(end, since) => {
+            Goal::End(end, write) => {
                 self.add(3);
                 self.end(end);
-                self.instant(*since);
+                self.write(key, *write);
             }
         }
     }

@@ -1,0 +1,61 @@
+//! The end of the own ticket.
+
+use super::*;
+
+#[test]
+fn the_end_of_a_ticket_is_repeated_until_it_has_an_answer() {
+    let (mut owner, begin) = waiting();
+    owner.handle(Input::Done, begin);
+    assert!(matches!(owner.next(begin), Step::End(Revision(8), ..)));
+    let unknown = Written::Unknown("no answer".to_owned());
+    owner.handle(Input::Written(unknown), begin);
+    let later = begin.after(Duration::from_secs(1));
+    owner.handle(Input::Rested, later);
+    assert!(matches!(owner.next(later), Step::End(Revision(8), ..)));
+    owner.handle(Input::Written(Written::Stored(Revision(11))), later);
+    assert_eq!(owner.next(later), Step::Exit);
+    assert_eq!(owner.take_messages().last(), Some(&ToFront::Ended(End::Released)));
+}
+
+/// The ticket of a command that ended before its next renewal had been broken. The lock was said to
+/// be released.
+#[test]
+fn a_lock_that_was_broken_before_its_release_is_not_said_to_be_released() {
+    for is_granted in [false, true] {
+        for written in [Written::Moved(None), Written::Unknown("no answer".to_owned())] {
+            let (mut owner, begin) = waiting();
+            owner.ticket.is_granted = is_granted;
+            owner.handle(Input::Done, begin);
+            assert!(matches!(owner.next(begin), Step::End(Revision(8), ..)));
+            let is_known = matches!(written, Written::Moved(_));
+            owner.handle(Input::Written(written), begin);
+            let later = begin.after(Duration::from_millis(500));
+            owner.handle(Input::Rested, later);
+            if !is_known {
+                // The first copy may have ended the ticket.
+                assert!(matches!(owner.next(later), Step::End(Revision(8), ..)));
+                owner.handle(Input::Written(Written::Moved(None)), later);
+            }
+            assert_eq!(owner.next(later), Step::Exit);
+            let text = "its ticket was removed or replaced, another may have had the lock";
+            let due = match is_known && is_granted {
+                true => End::Refused(StoreErrorKind::Unsafe.error(text)),
+                false => End::Released,
+            };
+            assert_eq!(owner.take_messages().last(), Some(&ToFront::Ended(due)));
+        }
+    }
+}
+
+/// Otherwise its ticket could stand, and hold up the others until it runs out.
+#[test]
+fn who_withdraws_while_the_first_write_has_no_answer_inspects_whether_it_was_stored() {
+    let (mut owner, begin) = opened();
+    let Step::Write(_, _, sent, ..) = owner.next(begin) else { panic!("not written") };
+    let unknown = Written::Unknown("no answer".to_owned());
+    owner.handle(Input::Written(unknown), begin);
+    owner.handle(Input::Done, begin);
+    assert!(matches!(owner.next(begin), Step::ReadOwn(_)));
+    owner.handle(Input::Own(Ok((Revision(7), Some(sent)))), begin);
+    assert!(matches!(owner.next(begin), Step::End(Revision(7), ..)));
+}
