@@ -146,6 +146,7 @@ impl World<'_> {
             let drawn = Timing::new(r, f, c, most.drift_ppm()).ok().filter(is_used);
             let timing = drawn.unwrap_or(most);
             self.lock_times_differ |= timing.lock_time() != most.lock_time();
+            self.times_differ |= timing != most;
             self.sites[site].timing = timing;
             self.sites[site].seats = seats;
             self.note(Some(site), || format!("the times are {timing:?} now"));

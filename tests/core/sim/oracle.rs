@@ -219,7 +219,8 @@ impl World<'_> {
     pub fn unknowable(&self, older: usize, newer: usize) -> bool {
         let since = self.sites[older].term_at;
         let agent = self.sites[newer].agent;
-        let mixed = self.lock_times_differ;
+        // The newer holder waits for T and C R of its own: those of the older one may be longer.
+        let mixed = self.times_differ;
         // putex 0.2.0 takes a blank lock at once, whoever blanked it.
         let plain = self.sc.sites.iter().any(|site| site.plain);
         // Whose times are its own was known, if its record was shown before.

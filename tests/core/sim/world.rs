@@ -163,8 +163,9 @@ pub struct World<'a> {
     /// Agents and guards that were begun, services that went up or down, and both when
     /// nothing went wrong any more.
     pub births: u64,
-    /// The agents have, or had, different lock times.
+    /// Whether the agents have, or had, different lock times; different R, F or C.
     pub lock_times_differ: bool,
+    pub times_differ: bool,
     pub changes: u64,
     pub calm_since: Option<(u64, u64)>,
     /// When a person wrote to the key by hand.
@@ -244,6 +245,7 @@ impl<'a> World<'a> {
             incarnations: 0,
             births: 0,
             lock_times_differ: sc.kinds.has(Kind::Mixed),
+            times_differ: sc.kinds.has(Kind::Mixed),
             changes: 0,
             calm_since: None,
             hands: Vec::new(),
