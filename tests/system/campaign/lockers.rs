@@ -68,11 +68,12 @@ pub(crate) fn play(words: &[String]) -> Result<ExitCode, String> {
         record: folder.join("record"),
         is_local: false,
         lifetime: T,
+        goes_on: &|| !folder.join(STOP).exists(),
         wait_limit: PATIENCE,
         seed: seed.parse().map_err(|_| "no seed")?,
     };
     let count = count.parse().map_err(|_| "no number of clients")?;
-    let ends = clients.play(count, &|| !folder.join(STOP).exists());
+    let ends = clients.play(count);
     let Ends { well, without, killed, lost, odd } = ends;
     let text = format!("{well} {without} {killed} {lost}\n{}", odd.join("\n"));
     fs::write(folder.join(format!("ends-{name}")), text).map_err(|error| error.to_string())?;

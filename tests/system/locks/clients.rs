@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::record::SHORT_WORKER;
 use crate::rng::Rng;
 use crate::support::clock::{now, observe_for, wait_until};
-use crate::support::process::{find_renewer, parent_of, signal, wait_exit};
+use crate::support::process::{find_renewer, parent_of, signal};
 
 /// Names, and names above them.
 const NAMES: [&str; 5] = ["a", "a/b", "a/c", "a/b/d", "e"];
@@ -48,7 +48,10 @@ pub(crate) struct Clients<'a> {
     pub(crate) is_local: bool,
     /// T.
     pub(crate) lifetime: Duration,
-    /// How long a `putex lock` may take, from the moment on when it is waited for.
+    /// Returns whether the clients begin anew.
+    pub(crate) goes_on: &'a (dyn Fn() -> bool + Sync),
+    /// How long a `putex lock` may take once no client begins anew. Before that, faults may keep a
+    /// host from every lock.
     pub(crate) wait_limit: Duration,
     pub(crate) seed: u64,
 }
@@ -80,20 +83,20 @@ impl Sum for Ends {
 }
 
 impl Clients<'_> {
-    /// Runs so many clients as long as this holds, and until the last front has ended.
-    pub(crate) fn play(&self, count: u64, goes_on: &(dyn Fn() -> bool + Sync)) -> Ends {
+    /// Runs so many clients, until the last front has ended.
+    pub(crate) fn play(&self, count: u64) -> Ends {
         thread::scope(|scope| {
-            let client = |number| scope.spawn(move || self.client(number, goes_on));
+            let client = |number| scope.spawn(move || self.client(number));
             let clients: Vec<_> = (0..count).map(client).collect();
             clients.into_iter().map(|client| client.join().expect("it does not panic")).sum()
         })
     }
 
     /// Starts fronts, one after another.
-    fn client(&self, number: u64, goes_on: &(dyn Fn() -> bool + Sync)) -> Ends {
+    fn client(&self, number: u64) -> Ends {
         let (mut rng, mut ends) = (Rng::new(self.seed, number), Ends::default());
         for round in 0.. {
-            if !goes_on() {
+            if !(self.goes_on)() {
                 break;
             }
             let (name, mode) = (rng.pick(&NAMES), rng.pick(&["-s", "-x", "-j2"]));
@@ -137,7 +140,7 @@ impl Clients<'_> {
                 command = record.find_begun(id);
                 (command.is_some() || has_ended(front)).then_some(())
             };
-            if wait_until(now() + self.wait_limit, begun_or_ended).is_none() {
+            if self.wait_for(begun_or_ended).is_none() {
                 return false;
             }
         }
@@ -169,12 +172,27 @@ impl Clients<'_> {
 
     /// Waits for the end of a front; returns its status, as a shell shows it.
     fn end(&self, front: &mut Child) -> Option<i32> {
-        let Some(status) = wait_exit(front, now() + self.wait_limit) else {
+        let ended = self.wait_for(|| front.try_wait().ok().flatten());
+        let Some(status) = ended else {
             let _ = front.kill();
             let _ = front.wait();
             return None;
         };
         status.code().or_else(|| status.signal().map(|number| 128 + number))
+    }
+
+    /// Waits until `look` finds something; `None` if that takes longer than a `putex lock` may.
+    fn wait_for<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut limit = now() + self.wait_limit;
+        loop {
+            if (self.goes_on)() {
+                limit = now() + self.wait_limit;
+            }
+            let found = wait_until(limit.min(now() + Duration::from_secs(1)), &mut look);
+            if found.is_some() || now() >= limit {
+                return found;
+            }
+        }
     }
 }
 

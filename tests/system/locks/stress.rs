@@ -22,11 +22,12 @@ fn play(site: &Site) {
         record: site.record(),
         is_local: site.is_local(),
         lifetime: QUICK_T,
+        goes_on: &|| now() < until,
         // Each client may wait for all others, and for tickets of killed ones to run out.
         wait_limit: PATIENCE.max(QUICK_T * 2 * count as u32),
         seed,
     };
-    let ends = clients.play(count, &|| now() < until);
+    let ends = clients.play(count);
     let held = site.held();
     println!("{} held, {ends:?}", held.len());
     assert_eq!(faults(&held), no_words);
