@@ -158,7 +158,7 @@ impl Speaker<'_> {
             }
             (ToFront::Ended(End::Refused(error)), _) => return Err(error.into()),
             // Only a command is told these messages.
-            (ToFront::Ended(End::Released) | ToFront::Lost(_), _) => {
+            (ToFront::Ended(End::Released | End::Lost(_)) | ToFront::Lost(_), _) => {
                 ("released".to_owned(), String::new())
             }
         };

@@ -32,7 +32,7 @@ pub(super) enum Outcome {
     Refused,
     /// The lock was had, and the command could not be started.
     NotStarted,
-    /// The lock was lost, and the command ended.
+    /// The lock was lost. The command was ended, or had ended when that was found out.
     Lost,
     /// The command could not be killed.
     MayRun,
@@ -219,6 +219,10 @@ impl Account {
             Some(End::Refused(why)) => {
                 self.warn(&format!("not released: {why}"));
                 self.why.get_or_insert(why.text);
+            }
+            Some(End::Lost(why)) => {
+                self.warn(&format!("the lock was lost before its release: {why}"));
+                (self.outcome, self.why) = (Outcome::Lost, Some(why));
             }
             Some(_) => self.tell(&format!("released, held for {held}")),
         }

@@ -126,7 +126,8 @@ impl<'a> Front<'a> {
     /// The ticket has ended without a lock.
     fn not_had(&mut self, end: End) -> Result<Ending, Refusal> {
         match end {
-            End::Released => {
+            // Only a lock that was had is lost.
+            End::Released | End::Lost(_) => {
                 let text = format!("{}: {RENEWER_ENDED}", self.account.request.name);
                 Err(Refusal::new(Exit::System, text))
             }

@@ -444,7 +444,12 @@ impl TicketOwner {
                     self.lose("it was granted to a process that was stopped", now);
                 }
             }
-            Input::Done => self.end(End::Released, now),
+            // The front may say so twice. The write that ends the ticket may be under way.
+            Input::Done => {
+                if !matches!(self.goal, Goal::End(..)) {
+                    self.end(End::Released, now);
+                }
+            }
         }
     }
 

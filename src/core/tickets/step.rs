@@ -50,6 +50,9 @@ pub enum ToFront {
 pub enum End {
     /// The ticket was released, after `Done` or a loss.
     Released,
+    /// The lock was held, and lost before it was to be released, for this reason: the ticket did
+    /// not stand any more.
+    Lost(String),
     /// The lock was not granted in time; its holder.
     NotHad(String),
     /// The lock cannot be had, for this reason.

@@ -1,6 +1,6 @@
 //! The answers of the store: the bucket, the mark, and the own ticket.
 
-use super::{Goal, Own, Phase, TicketOwner};
+use super::{Asker, Goal, Own, Phase, TicketOwner};
 use crate::core::event::{StoreError, StoreErrorKind as Kind, Written};
 use crate::core::observed::Observed;
 use crate::core::record::Revision;
@@ -121,16 +121,19 @@ impl TicketOwner {
         }
     }
 
-    /// Handles the outcome of the write that ends the own ticket. No request follows that end.
+    /// Handles the outcome of the write that ends the own ticket. Where a script finds another
+    /// revision, another process of its requester may rely on the ticket.
     fn ended(&mut self, outcome: Outcome, now: Instant) {
-        match outcome {
-            Outcome::Lost => self.gone(IS_REPLACED, now),
-            Outcome::Held { .. } | Outcome::Replaced | Outcome::Read => {
+        match (outcome, self.asker) {
+            (Outcome::Lost | Outcome::Replaced | Outcome::Read, Asker::Command(_)) => {
+                self.phase = Phase::ReadingOwn;
+            }
+            (Outcome::Held { .. } | Outcome::Lost | Outcome::Replaced | Outcome::Read, _) => {
                 self.own = None;
                 self.finish();
             }
-            Outcome::Refused(error) => self.failed(error, Phase::Ending, now),
-            Outcome::Repeat(why) => self.unanswered(why, Phase::Ending, now),
+            (Outcome::Refused(error), _) => self.failed(error, Phase::Ending, now),
+            (Outcome::Repeat(why), _) => self.unanswered(why, Phase::Ending, now),
         }
     }
 
@@ -172,10 +175,37 @@ impl TicketOwner {
 
     /// The own key was read after a write that was refused or had no answer.
     pub(super) fn own_read(&mut self, revision: Revision, ticket: Option<Ticket>, now: Instant) {
+        let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
         if let Some(write) = &self.write {
-            let own = ticket.filter(|ticket| ticket.incarnation == self.ticket.incarnation);
             let outcome = write.read(revision, own.map(|ticket| ticket.attempt));
             self.learned(outcome, now);
+        } else if let Goal::End(_, write) = self.goal {
+            self.read_instead_of_end(revision, own.is_some(), write.is_unknown, now);
+        }
+    }
+
+    /// The own key was read since the write that ends the ticket found another revision.
+    fn read_instead_of_end(
+        &mut self,
+        revision: Revision,
+        stands: bool,
+        may_be_ended: bool,
+        now: Instant,
+    ) {
+        match &mut self.own {
+            // A renewal without an answer was stored after it had been looked for.
+            Some(own) if stands && revision > own.revision => {
+                own.revision = revision;
+                self.phase = Phase::Ending;
+            }
+            // The read is older than the write.
+            Some(own) if stands && revision == own.revision => self.rest(now, Phase::Ending),
+            // An earlier copy of the write may have ended the ticket.
+            _ if may_be_ended => {
+                self.own = None;
+                self.finish();
+            }
+            _ => self.gone(IS_REPLACED, now),
         }
     }
 

@@ -75,8 +75,7 @@ impl TicketOwner {
             Goal::End(ref mut end, _) => {
                 // A lock that was held until now.
                 if *end == End::Released && self.ticket.is_granted {
-                    let text = format!("{why}, another may have had the lock");
-                    *end = End::Refused(Kind::Unsafe.error(text));
+                    *end = End::Lost(format!("{why}, another may have had the lock"));
                 }
                 self.own = None;
                 self.finish();
@@ -168,7 +167,7 @@ impl TicketOwner {
         self.tell(ToFront::Ended(match end {
             End::NotHad(first) => End::NotHad(format!("{first}; {text}")),
             End::Refused(first) => End::Refused(first.kind.error(format!("{first}; {text}"))),
-            End::Released | End::Overlaps(_) => End::Refused(kind.error(text)),
+            End::Released | End::Lost(_) | End::Overlaps(_) => End::Refused(kind.error(text)),
         }));
         if has_run_out {
             // The ticket runs out by itself.

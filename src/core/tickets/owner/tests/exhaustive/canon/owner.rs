@@ -99,6 +99,7 @@ impl Form<'_> {
             End::NotHad(_) => 1,
             End::Refused(..) => 2,
             End::Overlaps(_) => 3,
+            End::Lost(_) => 4,
         });
     }
 
