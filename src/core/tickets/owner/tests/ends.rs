@@ -53,8 +53,8 @@ fn a_lock_that_was_broken_before_its_release_is_not_said_to_be_released() {
     }
 }
 
-/// A renewal without an answer was looked for before the server stored it. Its ticket was not ended,
-/// and the next process waited until it ran out.
+/// A renewal without an answer was looked for before the server stored it. Its ticket was not
+/// ended, and the next process waited until it ran out.
 #[test]
 fn a_ticket_whose_renewal_is_stored_behind_its_back_is_ended_all_the_same() {
     let (mut owner, begin) = waiting();
