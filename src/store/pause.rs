@@ -27,6 +27,9 @@ const SERIAL: &str = "Putex-Serial";
 /// An entry of a higher serial number is damaged: no later entry could have a higher one.
 const SERIAL_MAX: u64 = u64::MAX / 2;
 
+/// A pause of a higher serial number is damaged: its end could not have a higher one.
+const PAUSE_SERIAL_MAX: u64 = SERIAL_MAX / 2;
+
 /// The longest reason that is shown, in characters.
 const REASON_MAX: usize = 200;
 
@@ -78,7 +81,7 @@ pub(crate) fn to_content(pause: Option<&StoredPause>, serial: u64) -> Content {
 
 /// Converts the content of an entry into a pause; `None` for a tombstone, or if it is none.
 pub(crate) fn from_content(content: &Content) -> Option<StoredPause> {
-    if content.is_tombstone() || serial_of(content) == 0 {
+    if content.is_tombstone() || !(1..=PAUSE_SERIAL_MAX).contains(&serial_of(content)) {
         return None;
     }
     let reason: String =
@@ -172,8 +175,10 @@ mod tests {
         let endless = to_content(Some(&endless), 7);
         assert_eq!((from_content(&endless), from_content(&over)), (None, None));
         // No operator could have ended it, and each said that it was ended.
-        let last = to_content(Some(&pause()), u64::MAX);
-        assert_eq!((serial_of(&last), from_content(&last)), (0, None));
+        for (serial, read) in [(u64::MAX, 0), (SERIAL_MAX, SERIAL_MAX)] {
+            let last = to_content(Some(&pause()), serial);
+            assert_eq!((serial_of(&last), from_content(&last)), (read, None));
+        }
     }
 
     #[test]
